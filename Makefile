@@ -1,0 +1,49 @@
+# The environment is made on first use and again when the dependencies change.
+.DEFAULT_GOAL := check
+PYTHON ?= python3
+JOBS ?= 2
+BENCHMARKS ?= step_cost variance
+BIN := .venv/bin
+READY := .venv/.ready
+
+# Benchmark data laid beside the checkout are found without setting anything.
+QSGP_DATA ?= $(abspath $(wildcard ../shared/data))
+ifneq ($(QSGP_DATA),)
+export QSGP_DATA
+endif
+
+.PHONY: demo test lint check bench docs test-gpu clean
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+# torch first and pinned: an open range would fetch the newest build with gigabytes of CUDA libraries.
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,cli,data,plots,bench]"
+	touch $@
+
+demo: $(READY)
+	$(BIN)/python -m qsgp.demo
+
+test: $(READY)
+	$(BIN)/python -m pytest -n $(JOBS)
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+check: lint test
+
+bench: $(READY)
+	set -e; for name in $(BENCHMARKS); do echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py; done
+
+# What the documents say must be true: links lead somewhere, named functions and tests exist.
+docs: $(READY)
+	$(BIN)/python -m pytest tests/test_docs.py tests/test_paper_map.py
+
+# Runs with the host's own Python and installs nothing: a machine with a GPU often has no network.
+test-gpu:
+	PYTHONPATH=src $(PYTHON) -m pytest -m gpu
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,123 @@
+"""Grid-structured eigenfunctions (GP-GRIEF, Evans & Nair 2018): Nystrom on a grid too large to write down."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float, Float64, Int
+from torch import Tensor
+
+from qsgp.checks import check_shape
+from qsgp.interfaces import Kernel, SpectralKernel
+
+# Eigenvalues this far below the largest of their dimension are rounding, not kernel.
+CUTOFF = 1e-12
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The m leading eigenfunctions of Nystrom's approximation on the grid U_1 x ... x U_d; S = I.
+
+    For a kernel that factorises over its inputs, K_i = k_i(U_i, U_i) = Q_i diag(lambda_i) Q_i^T gives
+        phi_j(x) = sqrt(k(x, x)) prod_i [k_i(x_i, U_i) Q_i diag(lambda_i)^-1/2]_{., p_ji}
+    at positions p_j of the m largest products of eigenvalues. The eigenvalues sit in the features: |phi_j| stays
+    below sqrt(k(x, x)), where products of d raw eigenvalues would leave the range of float32.
+
+    Build it with `Grid.build`. The lengthscale is fixed then; the variance may move with ``kernel``.
+    """
+
+    kernel: SpectralKernel
+    lengthscale: Float[Tensor, " d"]  # what the eigenfunctions were made for
+    grids: tuple[Float64[Tensor, "_ 1"], ...]
+    factors: tuple[Kernel, ...]
+    projections: tuple[Float64[Tensor, "_ _"], ...]  # Q_i diag(lambda_i)^-1/2
+    positions: Int[Tensor, "m d"]
+
+    diagonal: ClassVar[bool] = True
+    learned_precision: ClassVar[bool] = False
+    exchangeable: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        moved = self.kernel.lengthscale.detach() / self.lengthscale - 1
+        if not moved.is_cuda and moved.abs().max() > 1e-4:
+            raise ValueError(
+                f"Expected a kernel with the lengthscales {self.lengthscale.tolist()} of the eigenfunctions, got "
+                f"{self.kernel.lengthscale.tolist()}. Keep them fixed (the variance may move) or call Grid.build again."
+            )
+
+    @classmethod
+    def build(cls, kernel: SpectralKernel, grids: Sequence[Float[Tensor, " _"]], m: int) -> "Grid":
+        """Eigenvectors and the m leading positions. Cost sum_i |U_i|^3 + d m log m; the grid is never formed."""
+        check_shape("lengthscale", kernel.lengthscale, (len(grids),), "Give one grid per input.")
+        points = tuple(grid.detach().double()[:, None] for grid in grids)
+        factors = _factors(kernel)
+        pairs = [_eigenpairs(factor(U, U)) for factor, U in zip(factors, points, strict=True)]
+        positions = leading_products([values for values, _ in pairs], m)
+        ranks = (1 + positions.amax(0)).tolist()
+        projections = tuple((Q / values.sqrt())[:, :rank] for (values, Q), rank in zip(pairs, ranks, strict=True))
+        return cls(kernel, kernel.lengthscale.detach(), points, factors, projections, positions)
+
+    @property
+    def m(self) -> int:
+        return len(self.positions)
+
+    def columns(self, index: Int[Tensor, " i"]) -> Int[Tensor, "i d"]:
+        return self.positions[index].long()
+
+    def features(self, x: Float[Tensor, "l d"], columns: Int[Tensor, "i d"]) -> Float[Tensor, "l i"]:
+        check_shape("x", x, (len(x), len(self.grids)), "Give one column per grid.")
+        # The lengthscale is fixed: its gradient exists, so that a step may ask for it, and is zero.
+        Phi = self.kernel.diag(x).sqrt()[:, None] + 0 * self.kernel.lengthscale.sum()
+        parts = zip(x.mT, self.grids, self.factors, self.projections, columns.mT, strict=True)
+        for x_i, U_i, factor, projection, position in parts:
+            # Small eigenvalues magnify rounding by lambda^-1/2: the small one-dimensional tables are float64.
+            table = factor(x_i.double()[:, None], U_i) @ projection
+            Phi = Phi * table.to(x.dtype)[:, position]
+        return Phi
+
+    def precision_diag(self, index: Int[Tensor, " i"]) -> Float[Tensor, " i"]:
+        return self.lengthscale.new_ones(len(index))
+
+
+def leading_products(factors: Sequence[Float64[Tensor, " _"]], m: int) -> Int[Tensor, "m d"]:
+    """Positions of the m largest products f_1[p_1] ... f_d[p_d] of descending positive lists, largest first.
+
+    One list after the other: what is not among the m largest products of some lists is not among them with one
+    more list either. Entry a of the products so far and b of the new list have (a + 1)(b + 1) - 1 pairs at least
+    as large before them, so entry b meets the first m / (b + 1) only: about m log |f_i| candidates.
+    """
+    logs = factors[0].new_zeros(1)
+    positions = torch.empty(1, 0, dtype=torch.int16, device=logs.device)
+    for values in factors:
+        counts = [min(m // (b + 1), len(logs)) for b in range(min(m, len(values)))]
+        entry = torch.cat([torch.full((count,), b, device=logs.device) for b, count in enumerate(counts)])
+        parent = torch.cat([torch.arange(count, device=logs.device) for count in counts])
+        logs, order = (logs[parent] + values.log()[entry]).sort(descending=True, stable=True)
+        logs, order = logs[:m], order[:m]
+        positions = torch.cat([positions[parent[order]], entry[order, None].to(torch.int16)], 1)
+    if len(positions) < m:
+        raise ValueError(
+            f"Expected m <= {len(positions)}, the number of eigenfunctions of this grid, got m = {m}. "
+            "Use fewer functions or more grid points."
+        )
+    return positions
+
+
+def _factors(kernel: Any) -> tuple[Kernel, ...]:
+    """The factors of k / variance, one kernel of one input each, in float64."""
+    if not hasattr(kernel, "factor"):
+        raise ValueError(
+            f"Expected a kernel that is a product over its inputs, got {type(kernel).__name__}. "
+            "Use the squared exponential kernel, or another basis."
+        )
+    lengthscale, variance = kernel.lengthscale.detach().double(), kernel.variance.detach().double()
+    double = replace(kernel, lengthscale=lengthscale, variance=variance)
+    return tuple(double.factor(dimension) for dimension in range(len(kernel.lengthscale)))
+
+
+def _eigenpairs(K: Float64[Tensor, "u u"]) -> tuple[Float64[Tensor, " r"], Float64[Tensor, "u r"]]:
+    """Eigenvalues in descending order and their vectors, without those lost in rounding."""
+    values, Q = torch.linalg.eigh(K)
+    kept = values > CUTOFF * values[-1]
+    return values[kept].flip(0), Q[:, kept].flip(1)

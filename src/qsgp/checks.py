@@ -1,0 +1,52 @@
+"""Errors that end the search: what was expected, what came, what to do."""
+
+import torch
+from torch import Tensor
+
+
+def check_rows(**named: Tensor) -> int:
+    """All tensors share their first dimension; returns it."""
+    sizes = {name: tensor.shape[0] for name, tensor in named.items()}
+    if len(set(sizes.values())) > 1:
+        listing = ", ".join(f"{name} has {size}" for name, size in sizes.items())
+        raise ValueError(
+            f"Expected the same number of rows in {', '.join(sizes)}; {listing}. Draw them with the same indices."
+        )
+    return next(iter(sizes.values()))
+
+
+def check_shape(name: str, tensor: Tensor, expected: tuple[int, ...], remedy: str) -> None:
+    if tuple(tensor.shape) != expected:
+        raise ValueError(f"Expected {name} of shape {expected}, got {tuple(tensor.shape)}. {remedy}")
+
+
+def check_sample_size(name: str, size: int, population_name: str, population: int) -> None:
+    """A draw without replacement cannot exceed what it draws from."""
+    if not 1 <= size <= population:
+        raise ValueError(
+            f"Expected 1 <= {name} <= {population_name} = {population}, got {name} = {size}. "
+            f"Use {name} = {population_name} for the full batch, or draw with replacement."
+        )
+
+
+def check_positive(name: str, value: float | Tensor, remedy: str) -> None:
+    """``value`` > 0 everywhere. CUDA tensors pass unread: looking at them would stop the device."""
+    if isinstance(value, Tensor):
+        if value.is_cuda:
+            return
+        bad = value.detach()[~(value.detach() > 0)].flatten()
+        shown = bad[0].item() if bad.numel() else None
+    else:
+        shown = None if value > 0 else value
+    if shown is not None:
+        raise ValueError(f"Expected {name} > 0, got {shown}. {remedy}")
+
+
+def check_finite(name: str, tensor: Tensor, remedy: str) -> None:
+    finite = torch.isfinite(tensor)
+    if not finite.all():
+        where = torch.nonzero(~finite)[0].tolist()
+        raise ValueError(
+            f"Expected finite numbers in {name}, got {tensor[tuple(where)].item()} at {where} "
+            f"({int((~finite).sum())} such entries in all). {remedy}"
+        )

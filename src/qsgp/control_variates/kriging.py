@@ -1,0 +1,53 @@
+"""Kriging control variate: the error of a sampled prediction is a smooth function, known at the support points.
+
+f_hat_i(x) = (m / m_tilde) phi_i(x) v_i - W [(m / m_tilde) Phi_pi v_i - a],   W = k(x, p) (K_pp + eps I)^-1.
+Unbiased for any W fixed before the draw; a = Phi_p V as in Proposition 3. What needs care is the gradient: a is
+multiplied by quantities of the same draw, so its dense path must not be sparsified by m / |i u j|.
+"""
+
+from jaxtyping import Float
+from torch import Tensor
+
+
+def kriged(
+    F_l: Float[Tensor, "l c"],
+    F_p: Float[Tensor, "p c"],
+    a: Float[Tensor, "p c"],
+    W: Float[Tensor, "l p"],
+) -> Float[Tensor, "l c"]:
+    """f_hat from the sampled predictions F = (m / m_tilde) Phi_i V_i at the batch and at the support points."""
+    return F_l - W @ (F_p - a)
+
+
+def kriged_in_site(
+    F_li: Float[Tensor, "l c"],
+    F_pi: Float[Tensor, "p c"],
+    F_pr: Float[Tensor, "p c"],
+    a: Float[Tensor, "p c"],
+    W: Float[Tensor, "l p"],
+) -> Float[Tensor, "l c"]:
+    """f_hat_i to be put into a site: value of `kriged`, gradient unbiased for any function of f_hat_i.
+
+    The path through a = Phi_p V runs to the rows of a draw r that is independent of all the site sees, scaled by
+    m / m_tilde (F_pr holds that factor).
+    """
+    return F_li - W @ (F_pi - (a.detach() + F_pr - F_pr.detach()))
+
+
+def kriged_quadratic(
+    y: Float[Tensor, "l c"],
+    F_li: Float[Tensor, "l c"],
+    F_lj: Float[Tensor, "l c"],
+    f_i: Float[Tensor, "l c"],
+    f_j: Float[Tensor, "l c"],
+    n: int,
+) -> Float[Tensor, " c"]:
+    """Unbiased estimate of sum_l f_l^2 - 2 y_l f_l for every column, from kriged f_i and f_j of independent draws.
+
+    Value (n / n_tilde) sum_l f_i f_j - y (f_i + f_j). Gradient: rows i get (m / m_tilde) Phi_li^T (f_j - y), rows j
+    the mirror image, nothing flows through a.
+    """
+    scale = n / len(y)
+    value = scale * (f_i * f_j - y * (f_i + f_j)).sum(0)
+    path = scale * (F_li * (f_j - y).detach() + F_lj * (f_i - y).detach()).sum(0)
+    return value.detach() + path - path.detach()

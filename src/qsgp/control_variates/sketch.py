@@ -1,0 +1,62 @@
+"""Zero-mean terms for v^T A v from a sketch A ~ scale B^T B with few rows: Eq. (3), Proposition 3, Appendix F.
+
+B is Phi_p for Phi^T Phi (`gram`) and a Nystrom factor for S (`nystrom`). a = B V is kept up to date in O(1).
+All tensors of this module are constants of the hyperparameters: pass sigma2 and the basis detached (Appendix F.3).
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+def sampled_part(
+    B_i: Float[Tensor, "p i"],
+    B_j: Float[Tensor, "p j"],
+    V_i: Float[Tensor, "i c"],
+    V_j: Float[Tensor, "j c"],
+    scale: Float[Tensor, ""],
+    m: int,
+) -> Float[Tensor, " c"]:
+    """Eq. (3), the control variate: scale (m / m_tilde)^2 v_j^T B_j^T B_i v_i. Its mean is `expectation`."""
+    return scale * (m / len(V_i)) * (m / len(V_j)) * ((B_i @ V_i) * (B_j @ V_j)).sum(0)
+
+
+def expectation(
+    a: Float[Tensor, "p c"],
+    B_drawn: Float[Tensor, "p u"],
+    V_drawn: Float[Tensor, "u c"],
+    share: Float[Tensor, " u"],
+    scale: Float[Tensor, ""],
+    m: int,
+) -> Float[Tensor, " c"]:
+    """Proposition 3 with Appendix F.1: value scale a^T a; sparse, unbiased gradient with respect to the drawn rows.
+
+    The dense gradient 2 scale B^T a is taken at the touched rows only, times m / |i u j|. Unlike the printed
+    stop_gradient form this scales nothing but those rows. ``share`` (1 / repeats) makes sums over drawn rows sums
+    over the union.
+    """
+    pull = 2 * scale * (m / share.sum()) * share[:, None] * (B_drawn.mT @ a)
+    path = (pull.detach() * V_drawn).sum(0)
+    return (scale * a.square().sum(0)).detach() + path - path.detach()
+
+
+def advance(
+    a: Float[Tensor, "p c"],
+    B_drawn: Float[Tensor, "p u"],
+    change_drawn: Float[Tensor, "u c"],
+    share: Float[Tensor, " u"],
+) -> Float[Tensor, "p c"]:
+    """Proposition 3: a + B_u (V_u - V_u^(t-1)) over the touched rows u. Cost O(n_bar m_tilde c)."""
+    return a + B_drawn @ (share[:, None] * change_drawn)
+
+
+def optimal_coefficient(estimates: Float[Tensor, " s"], controls: Float[Tensor, " s"]) -> Float[Tensor, ""]:
+    """Cov(estimate, control) / Var(control) over earlier draws: the multiple of the control variate that helps most.
+
+    A poor support set makes the plain control variate raise the variance; this multiple never does. It must come
+    from other draws than the one it is applied to.
+    """
+    centred = controls - controls.mean()
+    return (centred * (estimates - estimates.mean())).sum() / centred.square().sum().clamp_min(
+        torch.finfo(controls.dtype).tiny
+    )

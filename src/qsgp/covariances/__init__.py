@@ -1,0 +1,5 @@
+"""Structures of the variational covariance."""
+
+from qsgp.covariances.chevron import Chevron
+
+__all__ = ["Chevron"]

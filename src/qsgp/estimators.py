@@ -1,0 +1,187 @@
+"""Theorems 1 and 2, Propositions 1, 2 and 4: pure functions of sampled blocks, cost independent of n and m.
+
+Index sets l (data), i, j, r (basis functions) must be mutually independent uniform draws, with or without
+replacement (`docs/paper_notes.md`). A prior precision arrives as the sampled block S_ji when it is dense and as
+the vector s_i when it is diagonal; the vector selects the low-variance form, which needs one draw instead of two.
+The exact values are the functions of the same name in `dense`.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from qsgp.checks import check_positive, check_rows, check_shape
+
+_NOISE_REMEDY = "Give the noise variance, not its logarithm; for noise-free data use a small value such as 1e-6."
+
+
+def gram_quadratic(
+    Phi_li: Float[Tensor, "l i"],
+    Phi_lj: Float[Tensor, "l j"],
+    V_i: Float[Tensor, "i c"],
+    V_j: Float[Tensor, "j c"],
+    n: int,
+    m: int,
+) -> Float[Tensor, " c"]:
+    """Second term of Theorems 1 and 2, times sigma2: unbiased estimate of v^T Phi^T Phi v for every column v.
+
+    n m^2 / (n_tilde m_tilde^2) v_j^T Phi_lj^T Phi_li v_i. Cost O(n_tilde m_tilde c).
+    """
+    n_tilde = check_rows(Phi_li=Phi_li, Phi_lj=Phi_lj)
+    scale = n / n_tilde * (m / len(V_i)) * (m / len(V_j))
+    return scale * ((Phi_li @ V_i) * (Phi_lj @ V_j)).sum(0)
+
+
+def prior_quadratic(
+    S: Float[Tensor, "j i"] | Float[Tensor, " i"], V_i: Float[Tensor, "i c"], V_j: Float[Tensor, "j c"], m: int
+) -> Float[Tensor, " c"]:
+    """Third term of Theorems 1 and 2: unbiased estimate of v^T S v for every column v.
+
+    Dense S: (m / m_tilde)^2 v_j^T S_ji v_i. Diagonal S: (m / m_tilde) sum_i s_i v_i^2, whose variance is smaller
+    by a factor that grows with m / m_tilde, because the printed form sees the diagonal only where i meets j.
+    """
+    if S.ndim == 1:
+        check_shape("s_i", S, (len(V_i),), "The diagonal of S is taken at the rows i.")
+        return m / len(V_i) * (S[:, None] * V_i.square()).sum(0)
+    check_shape("S_ji", S, (len(V_j), len(V_i)), "Rows of the block follow j, columns follow i.")
+    return (m / len(V_i)) * (m / len(V_j)) * (V_j * (S @ V_i)).sum(0)
+
+
+def mean_loss(
+    y_l: Float[Tensor, " l"],
+    Phi_li: Float[Tensor, "l i"],
+    Phi_lj: Float[Tensor, "l j"],
+    S: Float[Tensor, "j i"] | Float[Tensor, " i"],
+    mu_i: Float[Tensor, " i"],
+    mu_j: Float[Tensor, " j"],
+    sigma2: Float[Tensor, ""],
+    n: int,
+    m: int,
+) -> Float[Tensor, ""]:
+    """Theorem 1: unbiased estimate of L_mu, Eq. (2). Cost O(n_tilde m_tilde + m_tilde^2).
+
+    i and j must be independent draws: the same set for both biases the quadratic terms.
+    """
+    check_positive("sigma2", sigma2, _NOISE_REMEDY)
+    n_tilde = check_rows(y_l=y_l, Phi_li=Phi_li)
+    linear = n * m / (n_tilde * len(mu_i)) * (y_l @ (Phi_li @ mu_i))
+    gram = gram_quadratic(Phi_li, Phi_lj, mu_i[:, None], mu_j[:, None], n, m)
+    prior = prior_quadratic(S, mu_i[:, None], mu_j[:, None], m)
+    return (gram[0] - 2 * linear) / sigma2 + prior[0]
+
+
+def covariance_loss(
+    Phi_li: Float[Tensor, "l i"],
+    Phi_lj: Float[Tensor, "l j"],
+    S: Float[Tensor, "j i"] | Float[Tensor, " i"],
+    C_ir: Float[Tensor, "i r"],
+    C_jr: Float[Tensor, "j r"],
+    c_rr: Float[Tensor, " r"],
+    sigma2: Float[Tensor, ""],
+    n: int,
+    m: int,
+    columns: int | None = None,
+) -> Float[Tensor, ""]:
+    """Theorem 2: unbiased estimate of L_Sigma, Eq. (2). Cost O(n_tilde m_tilde^2 + m_tilde^3).
+
+    The sum over r covers all three terms (the printed parentheses are missing). ``columns`` is the number of
+    columns r was drawn from: m as printed, k when only the k dense columns of a chevron are sampled.
+    """
+    check_positive("sigma2", sigma2, _NOISE_REMEDY)
+    gram = gram_quadratic(Phi_li, Phi_lj, C_ir, C_jr, n, m)
+    prior = prior_quadratic(S, C_ir, C_jr, m)
+    scale = (m if columns is None else columns) / len(c_rr)
+    return scale * (gram / sigma2 + prior - 2 * c_rr.log()).sum()
+
+
+def diagonal_gram(Phi_lr: Float[Tensor, "l r"], c_rr: Float[Tensor, " r"], n: int, m: int) -> Float[Tensor, ""]:
+    """Second term of Theorem 2 for columns c_r = e_r c_rr, times sigma2: sum_r c_rr^2 phi_r^T phi_r, from l and r."""
+    return n / len(Phi_lr) * m / len(c_rr) * (Phi_lr.square().sum(0) @ c_rr.square())
+
+
+def log_determinant(c_rr: Float[Tensor, " r"], m: int) -> Float[Tensor, ""]:
+    """Last term of Theorem 2: log |Sigma| = sum_r 2 log c_rr from the sampled diagonal of C."""
+    return 2 * m / len(c_rr) * c_rr.log().sum()
+
+
+def diagonal_covariance_loss(
+    Phi_lr: Float[Tensor, "l r"],
+    s_r: Float[Tensor, " r"],
+    c_rr: Float[Tensor, " r"],
+    sigma2: Float[Tensor, ""],
+    n: int,
+    m: int,
+) -> Float[Tensor, ""]:
+    """Theorem 2 for columns c_r = e_r c_rr (mean field, the chevron's arms): only l and r are sampled.
+
+    (m / r_tilde) sum_r (n / (n_tilde sigma2) phi_lr^T phi_lr + s_rr) c_rr^2 - 2 log c_rr. Much less variance than
+    the generic form, which sees such a column only where i and j both meet r.
+    """
+    check_positive("sigma2", sigma2, _NOISE_REMEDY)
+    prior = prior_quadratic(s_r, c_rr[:, None], c_rr[:, None], m)[0]
+    return diagonal_gram(Phi_lr, c_rr, n, m) / sigma2 + prior - log_determinant(c_rr, m)
+
+
+def gram_quadratic_u(Phi_lk: Float[Tensor, "l k"], V_k: Float[Tensor, "k c"], n: int, m: int) -> Float[Tensor, " c"]:
+    """Theorems 1 and 2 from one draw of k >= 2 functions *without* replacement: a U-statistic of v^T Phi^T Phi v.
+
+    Pairs of different functions are scaled by m (m - 1) / (k (k - 1)), a function with itself by m / k. The same
+    features as two draws of k / 2; up to half the variance. With replacement this scaling is biased.
+    """
+    off, own = _u_scales(len(V_k), m)
+    f = Phi_lk @ V_k
+    diagonal = Phi_lk.square() @ V_k.square()
+    return n / len(Phi_lk) * (off * (f.square() - diagonal) + own * diagonal).sum(0)
+
+
+def prior_quadratic_u(S_kk: Float[Tensor, "k k"], V_k: Float[Tensor, "k c"], m: int) -> Float[Tensor, " c"]:
+    """Theorems 1 and 2, one-draw form of v^T S v for a dense S (see `gram_quadratic_u`)."""
+    off, own = _u_scales(len(V_k), m)
+    diagonal = S_kk.diagonal() @ V_k.square()
+    return off * ((V_k * (S_kk @ V_k)).sum(0) - diagonal) + own * diagonal
+
+
+def _u_scales(k: int, m: int) -> tuple[float, float]:
+    if not 2 <= k <= m:
+        raise ValueError(
+            f"The U-statistic form needs 2 <= k <= m = {m} distinct functions, got k = {k}. "
+            "Draw two or more without replacement."
+        )
+    return m * (m - 1) / (k * (k - 1)), m / k
+
+
+def constant_loss(
+    y_l: Float[Tensor, " l"], s_i: Float[Tensor, " i"], sigma2: Float[Tensor, ""], n: int, m: int
+) -> Float[Tensor, ""]:
+    """Proposition 2: unbiased estimate of L_const, Eq. (2), for a diagonal S. Needed for empirical Bayes only."""
+    if s_i.ndim != 1:
+        raise ValueError(
+            f"constant_loss needs a diagonal S (Proposition 2), got a block of shape {tuple(s_i.shape)}. "
+            "Keep the hyperparameters fixed (learn_hyperparameters=False) or use a Fourier, grid or RVM basis."
+        )
+    check_positive("sigma2", sigma2, _NOISE_REMEDY)
+    log_s = m / len(s_i) * s_i.log().sum()
+    return -log_s - m + n * torch.log(2 * math.pi * sigma2) + n / len(y_l) * (y_l @ y_l) / sigma2
+
+
+def optimal_diagonal(
+    norm2_r: Float[Tensor, " r"], s_r: Float[Tensor, " r"], sigma2: Float[Tensor, ""]
+) -> Float[Tensor, " r"]:
+    """Proposition 1: the ELBO-optimal c_rr = sqrt(sigma2 / (phi_r^T phi_r + sigma2 s_rr)) of a diagonal column.
+
+    ``norm2_r`` is phi_r^T phi_r over all n points, O(n) once per column: from a sampled value c_rr is biased.
+    """
+    return torch.sqrt(sigma2 / (norm2_r + sigma2 * s_r))
+
+
+def augmentation(
+    k_norm2: Float[Tensor, " t"], k_diag: Float[Tensor, " t"], sigma2: Float[Tensor, ""]
+) -> Float[Tensor, " t"]:
+    """Proposition 4: variance that a basis function k(., x_*) at the test point adds to f(x_*).
+
+    sigma2 k_**^2 / (k_*^T k_* + sigma2 k_**), with ``k_norm2`` = k_*^T k_* over the n training points whatever m
+    is. Never negative; the prior variance k_** far from the data. With a full C it counts twice near the data.
+    """
+    return sigma2 * k_diag.square() / (k_norm2 + sigma2 * k_diag)

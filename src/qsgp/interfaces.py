@@ -1,0 +1,140 @@
+"""The protocols that the families implement: what a step, a prediction and the tests may ask for.
+
+Shapes: n data points, m basis functions, d inputs; ``l`` sampled points, ``i`` and ``j`` sampled columns.
+Parameters travel as dictionaries of unconstrained (log-scale) tensors, so that one Adam update serves
+kernels and likelihoods alike; ``with_parameters`` returns a copy that is differentiable in them.
+"""
+
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+Parameters = dict[str, Tensor]
+
+
+@runtime_checkable
+class Kernel(Protocol):
+    """A positive definite function k(x, z)."""
+
+    def __call__(self, x: Float[Tensor, "a d"], z: Float[Tensor, "b d"]) -> Float[Tensor, "a b"]: ...
+
+    def diag(self, x: Float[Tensor, "a d"]) -> Float[Tensor, " a"]: ...
+
+    def parameters(self) -> Parameters: ...
+
+    def with_parameters(self, parameters: Parameters) -> "Kernel": ...
+
+
+@runtime_checkable
+class SpectralKernel(Kernel, Protocol):
+    """A stationary kernel variance * rho(|(x - z) / lengthscale|) whose spectral density can be sampled."""
+
+    @property
+    def lengthscale(self) -> Float[Tensor, " d"]: ...
+
+    @property
+    def variance(self) -> Float[Tensor, ""]: ...
+
+    def frequencies(self, seed: int, index: Int[Tensor, " p"]) -> Float[Tensor, "p d"]:
+        """Unit-lengthscale frequencies number ``index``: float64, a function of (seed, index) alone."""
+        ...
+
+
+@runtime_checkable
+class Basis(Protocol):
+    """m basis functions phi_1 .. phi_m and the prior precision S of their weights.
+
+    ``columns`` holds what the functions number ``index`` need apart from hyperparameters (frequencies,
+    centres, grid positions), so a step looks it up once and evaluates it at several inputs and kernels.
+    """
+
+    @property
+    def m(self) -> int: ...
+
+    @property
+    def kernel(self) -> Kernel: ...
+
+    @property
+    def diagonal(self) -> bool:
+        """S is diagonal."""
+        ...
+
+    @property
+    def learned_precision(self) -> bool:
+        """S = diag(s) is learned, one s for each function, and lives in the training state."""
+        ...
+
+    @property
+    def exchangeable(self) -> bool:
+        """No function differs in kind from another: a contiguous block is as good a sample as a scattered one."""
+        ...
+
+    def columns(self, index: Int[Tensor, " i"]) -> Any: ...
+
+    def features(self, x: Float[Tensor, "l d"], columns: Any) -> Float[Tensor, "l i"]: ...
+
+    def precision_diag(self, index: Int[Tensor, " i"]) -> Float[Tensor, " i"]:
+        """The diagonal of S (the initial one when it is learned)."""
+        ...
+
+
+@runtime_checkable
+class DensePriorBasis(Basis, Protocol):
+    """A basis whose S is dense: Theorems 1 and 2 then need sampled blocks of it."""
+
+    def precision(self, columns_j: Any, columns_i: Any) -> Float[Tensor, "j i"]:
+        """The block S_ji."""
+        ...
+
+
+class Quadratic(NamedTuple):
+    """constant + linear f + quadratic f^2 <= log g(f): a lower bound of one site, touching at two points."""
+
+    constant: Tensor
+    linear: Tensor
+    quadratic: Tensor
+
+
+@runtime_checkable
+class Likelihood(Protocol):
+    """Site g_l(f) = Pr(y_l | f), log-concave in f (Section 3)."""
+
+    def parameters(self) -> Parameters: ...
+
+    def with_parameters(self, parameters: Parameters) -> "Likelihood": ...
+
+    def log_site(self, y: Tensor, f: Tensor) -> Tensor: ...
+
+    def expected_log_site(self, y: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+        """h(a, s) = E_z log g(a + z s), z ~ N(0, 1): even in ``deviation``, which may be negative."""
+        ...
+
+    def quadratic_bound(self, y: Tensor, xi: Tensor) -> Quadratic:
+        """Bound (Q): the quadratic minorant that touches log g at distance ``xi`` from its centre."""
+        ...
+
+    def optimal_xi(self, y: Tensor, mean: Tensor, second_moment: Tensor) -> Tensor:
+        """The tightest xi for given E f and E f^2, which must not come from the current draw."""
+        ...
+
+    def log_density(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        """log E_f g(y | f) for f ~ N(mean, variance): what MNLP averages."""
+        ...
+
+    def moments(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance of y (for classes: of the label 1 against 0) for f ~ N(mean, variance)."""
+        ...
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Where rows come from. ``take`` keeps order and repeats of ``index``."""
+
+    @property
+    def n(self) -> int: ...
+
+    @property
+    def d(self) -> int: ...
+
+    def take(self, index: Int[Tensor, " l"]) -> tuple[Float[Tensor, "l d"], Float[Tensor, " l"]]: ...

@@ -1,0 +1,36 @@
+"""The squared exponential kernel with one lengthscale per input (ARD)."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Float64, Int
+from torch import Tensor
+
+from qsgp.counter_rng import normals
+from qsgp.kernels import stationary
+
+
+@dataclass(frozen=True)
+class SquaredExponential:
+    """k(x, z) = variance * exp(-r^2 / 2), r = |(x - z) / lengthscale|."""
+
+    lengthscale: Float[Tensor, " d"]
+    variance: Float[Tensor, ""]
+
+    diag = stationary.diag
+    parameters = stationary.parameters
+    with_parameters = stationary.with_parameters
+
+    def __post_init__(self) -> None:
+        stationary.check(self)
+
+    def __call__(self, x: Float[Tensor, "a d"], z: Float[Tensor, "b d"]) -> Float[Tensor, "a b"]:
+        return self.variance * torch.exp(-0.5 * stationary.scaled_distance(self, x, z).square())
+
+    def frequencies(self, seed: int, index: Int[Tensor, " p"]) -> Float64[Tensor, "p d"]:
+        """The spectral density is a standard normal."""
+        return normals(seed, index, len(self.lengthscale))
+
+    def factor(self, dimension: int) -> "SquaredExponential":
+        """k / variance is a product over the inputs: its factor for one of them, a kernel of one input."""
+        return SquaredExponential(self.lengthscale[dimension : dimension + 1], torch.ones_like(self.variance))

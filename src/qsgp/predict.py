@@ -1,0 +1,84 @@
+"""Mean and variance of f at new inputs, streamed over blocks of basis functions: no tensor of m columns is made."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from qsgp import estimators
+from qsgp.covariances import Chevron
+from qsgp.interfaces import Basis, Kernel, Source
+from qsgp.state import State
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Mean and variance of the latent f; the likelihood's ``moments`` adds the noise."""
+
+    mean: Float[Tensor, " t"]
+    variance: Float[Tensor, " t"]
+
+
+@torch.no_grad()
+def predict(
+    basis: Basis,
+    covariance: Chevron,
+    state: State,
+    x: Float[Tensor, "t d"],
+    *,
+    block_features: int = 8192,
+    block_rows: int = 8192,
+    relevant: float | None = None,
+) -> Prediction:
+    """phi mu and phi Sigma phi^T. Cost O(t m (d + k)), memory O(block_rows (block_features + k)).
+
+    ``relevant`` leaves out the functions whose own precision is not below it (RVM: 1e4).
+    """
+    index = torch.arange(basis.m, device=x.device)
+    if relevant is not None:
+        index = relevance_vectors(state, relevant)
+    parts = [_predict_rows(basis, covariance, state, rows, index, block_features) for rows in x.split(block_rows)]
+    return Prediction(torch.cat([p.mean for p in parts]), torch.cat([p.variance for p in parts]))
+
+
+def _predict_rows(
+    basis: Basis, covariance: Chevron, state: State, x: Tensor, index: Tensor, block_features: int
+) -> Prediction:
+    f = x.new_zeros(len(x), 1 + covariance.k)  # phi [mu, C_dense]
+    arms = x.new_zeros(len(x))
+    rows = state.rows
+    for block in index.split(block_features):
+        Phi = basis.features(x, basis.columns(block))
+        log_c = rows.log_c[block]
+        f += Phi @ torch.cat([rows.mu[block, None], covariance.dense_columns(block, rows.L[block], log_c)], 1)
+        arms += Phi.square() @ (covariance.diagonal_rows(block, x.dtype) * torch.exp(2 * log_c))
+    return Prediction(f[:, 0], f[:, 1:].square().sum(1) + arms)
+
+
+@torch.no_grad()
+def augment(
+    prediction: Prediction,
+    kernel: Kernel,
+    source: Source,
+    x: Float[Tensor, "t d"],
+    sigma2: Float[Tensor, ""],
+    block_rows: int = 8192,
+) -> Prediction:
+    """Proposition 4: a basis function k(., x_*) at every test point, for inducing bases with any m. Cost O(t n)."""
+    norm2 = x.new_zeros(len(x))
+    for block in torch.arange(source.n, device=x.device).split(block_rows):
+        norm2 += kernel(source.take(block)[0], x).square().sum(0)
+    added = estimators.augmentation(norm2, kernel.diag(x), sigma2)
+    return Prediction(prediction.mean, prediction.variance + added)
+
+
+def relevance_vectors(state: State, threshold: float = 1e4) -> Tensor:
+    """Indices of the functions whose learned precision stayed below ``threshold`` (Appendix I.3)."""
+    log_s = state.rows.log_s
+    if log_s is None:
+        raise ValueError(
+            "Expected a basis with one learned precision for each function, got one without. "
+            "Train a KernelFunctions basis to find relevance vectors."
+        )
+    return torch.nonzero(log_s.exp() < threshold)[:, 0]

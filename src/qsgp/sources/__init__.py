@@ -1,0 +1,5 @@
+"""Where rows come from: `n`, `d` and `take(index)`."""
+
+from qsgp.sources.arrays import Arrays
+
+__all__ = ["Arrays"]

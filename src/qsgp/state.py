@@ -1,0 +1,57 @@
+"""What a step reads and writes: one table with a row for each basis function, and a few small tensors."""
+
+from dataclasses import dataclass, field
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from qsgp.interfaces import Parameters
+from qsgp.optimisers import Moments
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The touched rows of the table by name. mu: variational mean; L, log_c: the chevron; log_s: own precisions."""
+
+    mu: Float[Tensor, " u"]
+    L: Float[Tensor, "u k"]
+    log_c: Float[Tensor, " u"]
+    log_s: Float[Tensor, " u"] | None
+
+    @classmethod
+    def of(cls, table: Float[Tensor, "u w"], k: int) -> "Rows":
+        """Views of the columns [mu | L (k) | log_c | log_s, for bases that learn their precision]."""
+        return cls(
+            table[:, 0], table[:, 1 : k + 1], table[:, k + 1], table[:, k + 2] if table.shape[1] > k + 2 else None
+        )
+
+
+@dataclass
+class State:
+    """Everything that training changes. Only `step` writes into it.
+
+    All that has m rows sits in ``table`` and, row for row, in the optimiser's ``sums``: a step gathers the touched
+    rows once and scatters them once, so its cost does not depend on m, not even through cache misses per array.
+    """
+
+    table: Float[Tensor, "m w"]
+    sums: Float[Tensor, "m w"]
+    k: int  # dense columns of the chevron
+    theta: Parameters  # log-scale hyperparameters of kernel and likelihood
+    moments: dict[str, Moments] = field(default_factory=dict)
+    a: Float[Tensor, "p c"] | None = None  # Phi_p [mu, C_dense], Proposition 3
+    a_prior: Float[Tensor, "p c"] | None = None  # the same for the Nystrom factor of S
+    spread: Float[Tensor, " p"] | None = None  # sum_r phi_pr^2 c_rr^2 over diagonal columns: the rest of the variance
+    t: int = 0
+
+    @property
+    def rows(self) -> Rows:
+        """The whole table by name, as views."""
+        return Rows.of(self.table, self.k)
+
+    def gather(self, touched: Int[Tensor, " u"]) -> tuple[Float[Tensor, "u w"], Float[Tensor, "u w"]]:
+        return self.table[touched], self.sums[touched]
+
+    def scatter(self, touched: Int[Tensor, " u"], table: Float[Tensor, "u w"], sums: Float[Tensor, "u w"]) -> None:
+        self.table.index_copy_(0, touched, table)
+        self.sums.index_copy_(0, touched, sums)

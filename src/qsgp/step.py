@@ -1,0 +1,250 @@
+"""One iteration: draw, estimate, differentiate, update. The only file that writes into a `State`.
+
+Cost: O(n_tilde m_tilde (d + k) + n_bar m_tilde (d + k) + n_bar^2 n_tilde) whatever n and m are. No tensor of n or m
+elements is made; the table is changed in place at the touched rows.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from qsgp import control_variates, estimators
+from qsgp.covariances import Chevron
+from qsgp.interfaces import Basis, Likelihood, Source
+from qsgp.likelihoods import Gaussian
+from qsgp.objective import (
+    Bound,
+    Control,
+    Drawn,
+    SupportValues,
+    constant_terms,
+    gaussian_terms,
+    prior_terms,
+    site_curvature,
+    site_terms,
+)
+from qsgp.optimisers import Moments, adagrad, adam, block_newton, decayed
+from qsgp.sampling import draw, step_generator
+from qsgp.state import Rows, State
+from qsgp.support import Support
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What training does not change: the data, and the model at its initial hyperparameters."""
+
+    source: Source
+    basis: Basis
+    likelihood: Likelihood
+    covariance: Chevron
+    support: Support
+
+    @property
+    def needs_support(self) -> bool:
+        """Sites take eta and xi from the support set even when no control variate is wanted."""
+        return not isinstance(self.likelihood, Gaussian)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train; the defaults of rate, hyper_rate and frozen are the paper's (Appendix I.1).
+
+    ``mean_update="newton"`` solves for the touched block of mu (a full step at first, decaying like the rates); it
+    wants the kriging control variate, without which the sampled gradient is too noisy for full steps.
+    """
+
+    n_tilde: int = 500
+    m_tilde: int = 500
+    iterations: int = 10_000
+    rate: float = 0.1
+    hyper_rate: float = 1e-5
+    final: float = 0.01  # both rates decay exponentially to this part of themselves
+    frozen: float = 0.1  # part of the iterations before hyperparameters move
+    learn_hyperparameters: bool = False
+    mean_update: Literal["adagrad", "newton"] = "adagrad"
+    control: Control = "gram"
+    bound: Bound = "B"
+    replacement: bool = False
+    seed: int = 0
+
+
+class Info(NamedTuple):
+    """What only a human needs. ``terms`` are the sampled parts of -2 ELBO; tensors, so that nothing waits for them."""
+
+    terms: dict[str, Tensor]
+
+    def elbo(self) -> float:
+        """The sampled ELBO (without log |S| when S is dense)."""
+        return -0.5 * float(sum(float(term) for term in self.terms.values()))
+
+
+def step(problem: Problem, state: State, settings: Settings) -> tuple[State, Info]:
+    """State -> State, Info. The state given is updated in place and returned."""
+    n, m = problem.source.n, problem.basis.m
+    table = state.table
+    with_values = settings.control != "none" or problem.needs_support
+    generator = step_generator(settings.seed, state.t, table.device)
+    sets = 3 if problem.needs_support and settings.control == "kriging" else 2
+    batch = draw(n, m, settings.n_tilde, settings.m_tilde, generator, replacement=settings.replacement, sets=sets)
+    x, y = problem.source.take(batch.l)
+    learning = settings.learn_hyperparameters and state.t >= settings.frozen * settings.iterations
+
+    # A function drawn twice is one leaf: its gradient has to be summed before AdaGrad squares it.
+    gathered, sums = state.gather(batch.touched)
+    leaf = gathered.requires_grad_()
+    theta = {name: value.detach().requires_grad_(learning) for name, value in state.theta.items()}
+    basis, likelihood = at_hyperparameters(problem, theta)
+    columns = problem.basis.columns(batch.drawn)
+    values = support_values(problem, state, columns) if with_values else None
+    drawn = Drawn.of(batch, Rows.of(leaf, state.k), problem.covariance, basis, columns, x)
+
+    terms = prior_terms(drawn, values, m) | constant_terms(drawn, y, likelihood, n, m)
+    if isinstance(likelihood, Gaussian):
+        terms |= gaussian_terms(drawn, x, y, likelihood.noise_variance, values, settings.control, n, m)
+    else:
+        assert values is not None
+        terms |= site_terms(drawn, x, y, likelihood, values, settings.control, settings.bound, n, m)
+    loss = 0.5 * torch.stack(list(terms.values())).sum()
+    gradients = torch.autograd.grad(loss, [leaf, *theta.values()] if learning else [leaf])
+
+    with torch.no_grad():
+        rate = decayed(settings.rate, state.t, settings.iterations, settings.final)
+        new, sums = adagrad(leaf, sums, gradients[0], rate)
+        if settings.mean_update == "newton":
+            curvature = site_curvature(likelihood, x, y, values)
+            new[:, 0] = _newton_mean(leaf, gradients[0][:, 0], drawn, curvature, n, m, rate / settings.rate)
+        if problem.basis.learned_precision:
+            moving = state.t >= settings.frozen * settings.iterations
+            new[:, -1] = _own_precision(Rows.of(new, state.k), batch.touched, problem) if moving else leaf[:, -1]
+        state.scatter(batch.touched, new, sums)
+        if values is not None:
+            _advance(problem, state, values, drawn, Rows.of(new, state.k))
+        if learning:
+            hyper_rate = decayed(settings.hyper_rate, state.t, settings.iterations, settings.final)
+            start = int(settings.frozen * settings.iterations)
+            for name, gradient in zip(theta, gradients[1:], strict=True):
+                state.theta[name], state.moments[name] = adam(
+                    state.theta[name], state.moments[name], gradient, hyper_rate, state.t - start + 1
+                )
+    state.t += 1
+    return state, Info({name: term.detach() for name, term in terms.items()})
+
+
+def _newton_mean(
+    leaf: Tensor, gradient: Tensor, drawn: Drawn, curvature: Tensor, n: int, m: int, rate: float
+) -> Tensor:
+    """One damped Newton step for mu at the touched rows, from the block's own sampled Hessian."""
+    batch = drawn.batch
+    somewhere = torch.empty_like(batch.touched)
+    somewhere[batch.at] = torch.arange(len(batch.at), device=batch.at.device)
+    # The estimate counts a drawn row m / |drawn| times over, so that it is right on average; this block wants it once.
+    own = gradient * (len(batch.drawn) / m) / batch.repeats
+    root = drawn.Phi[:, somewhere] * torch.sqrt(n / len(drawn.Phi) * curvature)[:, None]
+    return block_newton(leaf[:, 0], own, drawn.s[somewhere], root, rate)
+
+
+def _own_precision(rows: Rows, touched: Tensor, problem: Problem) -> Tensor:
+    """Empirical Bayes for own precisions: log s_i with s_i = 1 / (mu_i^2 + Sigma_ii), the ELBO's maximum in s_i."""
+    C = problem.covariance.dense_columns(touched, rows.L, rows.log_c)
+    arms = problem.covariance.diagonal_rows(touched, C.dtype) * torch.exp(2 * rows.log_c)
+    return -torch.log(rows.mu.square() + C.square().sum(1) + arms)
+
+
+def at_hyperparameters(problem: Problem, theta: dict[str, Tensor]) -> tuple[Basis, Likelihood]:
+    """Basis and likelihood at ``theta``; names start with ``kernel.`` or ``likelihood.``."""
+    kernel = {name.removeprefix("kernel."): value for name, value in theta.items() if name.startswith("kernel.")}
+    own = {name.removeprefix("likelihood."): value for name, value in theta.items() if name.startswith("likelihood.")}
+    basis = replace(problem.basis, kernel=problem.basis.kernel.with_parameters(kernel))  # type: ignore[type-var]
+    return basis, problem.likelihood.with_parameters(own)
+
+
+def initial_hyperparameters(basis: Basis, likelihood: Likelihood) -> dict[str, Tensor]:
+    kernel = {f"kernel.{name}": value.detach().clone() for name, value in basis.kernel.parameters().items()}
+    own = {f"likelihood.{name}": value.detach().clone() for name, value in likelihood.parameters().items()}
+    return kernel | own
+
+
+def support_values(problem: Problem, state: State, columns: object) -> SupportValues:
+    """The drawn functions at the support points, with the initial kernel: Appendix F.3."""
+    assert state.a is not None
+    with torch.no_grad():
+        Phi_p = problem.basis.features(problem.support.U, columns)
+        B = None
+        if state.a_prior is not None:
+            B = control_variates.nystrom_factor(problem.support.factor, Phi_p)
+    return SupportValues(problem.support, Phi_p, state.a, state.spread, B, state.a_prior)
+
+
+def _advance(problem: Problem, state: State, values: SupportValues, drawn: Drawn, new: Rows) -> None:
+    """Proposition 3 for a, for the Nystrom product and for the variance of the diagonal columns."""
+    batch, chevron = drawn.batch, problem.covariance
+    share = batch.share(drawn.V.dtype)
+    log_c = new.log_c[batch.at]
+    V = torch.cat([new.mu[batch.at, None], chevron.dense_columns(batch.drawn, new.L[batch.at], log_c)], 1)
+    change = V - drawn.V
+    state.a = control_variates.advance(values.a, values.Phi_p, change, share)
+    if values.B is not None and state.a_prior is not None:
+        state.a_prior = control_variates.advance(state.a_prior, values.B, change, share)
+    if state.spread is not None:
+        grown = drawn.arm * (torch.exp(2 * log_c) - drawn.c.square())
+        state.spread = state.spread + values.Phi_p.square() @ (share * grown)
+
+
+def start(problem: Problem, settings: Settings) -> State:
+    """A fresh state: mu = 0, L = 0, c_rr near Proposition 1, a and spread by their definitions.
+
+    The one place that looks at all m functions (in blocks). mu = 0 makes a trivial, as the paper notes; phi_r^T phi_r
+    is taken from a few support points, good enough for a value that training corrects.
+    """
+    basis, k = problem.basis, problem.covariance.k
+    _check(problem, settings)
+    theta = initial_hyperparameters(basis, problem.likelihood)
+    U = problem.support.U
+    width = k + 3 if basis.learned_precision else k + 2
+    table = torch.zeros(basis.m, width, dtype=U.dtype, device=U.device)
+    state = State(table, torch.zeros_like(table), k, theta)
+    state.moments = {name: Moments(torch.zeros_like(v), torch.zeros_like(v)) for name, v in theta.items()}
+    blocks = torch.arange(basis.m, device=U.device).split(65_536)
+    with torch.no_grad():
+        few, one = U[:64], U.new_ones(1)
+        sigma2 = 1 / (-2 * problem.likelihood.quadratic_bound(one, one).quadratic[0])
+        for block in blocks:
+            norm2 = problem.source.n * basis.features(few, basis.columns(block)).square().mean(0)
+            state.rows.log_c[block] = estimators.optimal_diagonal(norm2, basis.precision_diag(block), sigma2).log()
+    if settings.control == "none" and not problem.needs_support:
+        return state
+    with torch.no_grad():
+        first = torch.arange(k, device=U.device)
+        Phi_pk = basis.features(U, basis.columns(first)) if k else U.new_zeros(len(U), 0)
+        C_kk = problem.covariance.dense_columns(first, state.rows.L[:k], state.rows.log_c[:k])
+        state.a = torch.cat([U.new_zeros(len(U), 1), Phi_pk @ C_kk], 1)
+        if not basis.diagonal and settings.control != "none":
+            B_k = control_variates.nystrom_factor(problem.support.factor, Phi_pk)
+            state.a_prior = torch.cat([U.new_zeros(len(U), 1), B_k @ C_kk], 1)
+        if problem.needs_support:
+            state.spread = U.new_zeros(len(U))
+            for block in blocks:
+                c2 = problem.covariance.diagonal_rows(block, U.dtype) * torch.exp(2 * state.rows.log_c[block])
+                state.spread += basis.features(U, basis.columns(block)).square() @ c2
+    return state
+
+
+def _check(problem: Problem, settings: Settings) -> None:
+    basis = problem.basis
+    if settings.learn_hyperparameters and not basis.diagonal:
+        raise ValueError(
+            f"Empirical Bayes needs a diagonal S (Proposition 2); {type(basis).__name__} has a dense one. "
+            "Keep the hyperparameters fixed (learn_hyperparameters=False) or use a Fourier, grid or RVM basis."
+        )
+    if problem.covariance.m != basis.m:
+        raise ValueError(
+            f"Expected a covariance over m = {basis.m} basis functions, got one over {problem.covariance.m}. "
+            "Build it as Chevron(basis.m, k)."
+        )
+    if problem.source.d != problem.support.U.shape[1]:
+        raise ValueError(
+            f"Expected support points with d = {problem.source.d} inputs as in the source, "
+            f"got {problem.support.U.shape[1]}. Take them from the source."
+        )

@@ -1,0 +1,52 @@
+"""Shared by all tests: shapes checked at run time, one thread, one fixture for devices."""
+
+import importlib.util
+from pathlib import Path
+
+import jaxtyping
+import pytest
+import torch
+
+
+def available(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
+# Must stand before the first import of qsgp. A host with a GPU may lack beartype: the tests then run unchecked.
+if available("beartype"):
+    jaxtyping.install_import_hook("qsgp", "beartype.beartype")
+
+# Test problems are small: more threads only wait for each other, minutes of it when the cores are shared.
+torch.set_num_threads(1)
+
+if available("hypothesis"):
+    from hypothesis import settings
+
+    # Timings on a shared machine say nothing about the code; a failure must come back on the next run.
+    settings.register_profile("qsgp", deadline=None, derandomize=True, max_examples=50)
+    settings.load_profile("qsgp")
+else:
+    collect_ignore = [
+        path.name for path in Path(__file__).parent.glob("test_*.py") if "from hypothesis" in path.read_text()
+    ]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if torch.cuda.is_available():
+        return
+    skip = pytest.mark.skip(reason="needs a CUDA device")
+    for item in items:
+        if "gpu" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> torch.device:
+    """Every test that takes `device` runs on the CPU and, where there is one, on a CUDA device."""
+    return torch.device(request.param)
+
+
+@pytest.fixture
+def without_shape_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As users run it: bad shapes reach the library's own messages, which the import hook would forestall."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)

@@ -1,0 +1,48 @@
+"""What the documents say is true: links lead somewhere, the tests and commands they name exist."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+
+
+def functions(path: Path) -> set[str]:
+    if not path.is_file():
+        return set()
+    return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
+
+
+@each_document
+def test_links_lead_somewhere(path: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text())
+    broken = [target for target in targets if "://" not in target and not (path.parent / target).exists()]
+    assert not broken, f"{path.name} links to {broken}, which do not exist beside it."
+
+
+@each_document
+def test_named_tests_exist(path: Path) -> None:
+    named = re.findall(r"(tests/\w+\.py)::(\w+)", path.read_text())
+    missing = [f"{file}::{name}" for file, name in named if name not in functions(ROOT / file)]
+    assert not missing, f"{path.name} names {missing}; write the test or correct the name."
+
+
+@each_document
+def test_named_commands_exist(path: Path) -> None:
+    named = set(re.findall(r"`make ([\w-]+)`|^make ([\w-]+)", path.read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    missing = {word for pair in named for word in pair if word} - targets
+    assert not missing, f"{path.name} names {sorted(missing)}, which the Makefile does not have."
+
+
+def test_every_note_on_the_paper_names_its_test() -> None:
+    """A bold statement without a test is only an opinion."""
+    body = (ROOT / "docs" / "paper_notes.md").read_text().split("Not tests but worth knowing")[0]
+    paragraphs = re.split(r"\n\n(?=\*\*)", body)[1:]
+    untested = [paragraph.splitlines()[0] for paragraph in paragraphs if "tests/" not in paragraph]
+    assert len(paragraphs) > 20
+    assert not untested

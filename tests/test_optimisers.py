@@ -1,0 +1,43 @@
+"""The pure updates against torch.optim, which keeps its state in objects."""
+
+import pytest
+import torch
+
+from qsgp.optimisers import Moments, adagrad, adam, decayed
+
+
+def run_torch(optimiser, value, gradients):
+    for gradient in gradients:
+        value.grad = gradient.clone()
+        optimiser.step()
+    return value.detach()
+
+
+@pytest.fixture
+def gradients():
+    return torch.randn(20, 3, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def test_adagrad_is_that_of_torch(gradients):
+    value = torch.ones(3, 2, dtype=torch.float64, requires_grad=True)
+    wanted = run_torch(torch.optim.Adagrad([value], lr=0.1), value, gradients)
+    rows, sums = torch.ones(3, 2, dtype=torch.float64), torch.zeros(3, 2, dtype=torch.float64)
+    for gradient in gradients:
+        rows, sums = adagrad(rows, sums, gradient, 0.1)
+    torch.testing.assert_close(rows, wanted)
+
+
+def test_adam_is_that_of_torch(gradients):
+    value = torch.ones(3, 2, dtype=torch.float64, requires_grad=True)
+    wanted = run_torch(torch.optim.Adam([value], lr=0.1), value, gradients)
+    rows = torch.ones(3, 2, dtype=torch.float64)
+    moments = Moments(torch.zeros_like(rows), torch.zeros_like(rows))
+    for t, gradient in enumerate(gradients, start=1):
+        rows, moments = adam(rows, moments, gradient, 0.1, t)
+    torch.testing.assert_close(rows, wanted)
+
+
+def test_rates_decay_exponentially():
+    assert decayed(0.1, 0, 100, 0.01) == pytest.approx(0.1)
+    assert decayed(0.1, 50, 100, 0.01) == pytest.approx(0.01)
+    assert decayed(0.1, 100, 100, 0.01) == pytest.approx(0.001)
