@@ -16,9 +16,11 @@ from qsgp.bases import Fourier
 from qsgp.covariances import Chevron
 from qsgp.kernels import SquaredExponential
 from qsgp.likelihoods import Gaussian, Logistic
+from qsgp.problem import Problem
 from qsgp.sources import Arrays
+from qsgp.start import start
 from qsgp.state import State
-from qsgp.step import Problem, Settings, start, step
+from qsgp.step import Settings, step
 from qsgp.support import Support
 from table import arguments, show
 

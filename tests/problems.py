@@ -8,9 +8,9 @@ from qsgp.covariances import Chevron
 from qsgp.interfaces import Basis, Likelihood
 from qsgp.kernels import SquaredExponential
 from qsgp.likelihoods import Gaussian, Laplace, Logistic
+from qsgp.problem import Problem
 from qsgp.sources import Arrays
 from qsgp.state import State
-from qsgp.step import Problem
 from qsgp.support import Support
 
 BASES = ["fourier", "inducing", "rvm"]

@@ -14,8 +14,10 @@ from qsgp.hyperparameters import fit_exact_gp
 from qsgp.kernels import SquaredExponential
 from qsgp.likelihoods import Gaussian
 from qsgp.predict import predict, relevance_vectors
+from qsgp.problem import Problem
 from qsgp.sources import Arrays
-from qsgp.step import Problem, Settings, start, step
+from qsgp.start import start
+from qsgp.step import Settings, step
 from qsgp.support import Support
 
 
@@ -82,7 +84,7 @@ def test_qsrvm_on_the_noisy_sinc_is_sparse_and_accurate():
     )
     state = fit(problem, settings).state
     x_star = torch.linspace(-10, 10, 400, dtype=torch.float64)[:, None]
-    prediction = predict(basis, problem.covariance, state, x_star, relevant=1e4)
+    prediction = predict(problem, state, x_star, relevant=1e4)
     error = prediction.mean * scale + centre - sinc(x_star)
     assert 3 <= len(relevance_vectors(state)) <= 20
     assert error.square().mean().sqrt() < 0.05

@@ -1,14 +1,19 @@
 """Streaming prediction against the dense model; Proposition 4; relevance vectors."""
 
+import dataclasses
+import math
+
 import pytest
 import torch
 
 from problems import BASES, data, make_problem, shake
 from qsgp import dense, estimators
 from qsgp.kernels import SquaredExponential
+from qsgp.likelihoods import Gaussian
 from qsgp.predict import Prediction, augment, predict, relevance_vectors
 from qsgp.sources import Arrays
-from qsgp.step import Settings, start
+from qsgp.start import start
+from qsgp.step import Settings
 
 
 @pytest.mark.parametrize("basis", BASES)
@@ -20,7 +25,7 @@ def test_any_block_size_gives_the_dense_prediction(basis, k):
     Phi = problem.basis.features(x, problem.basis.columns(torch.arange(12)))
     C = problem.covariance.to_dense(state.rows.L, state.rows.log_c)
     for features, rows in [(1, 5), (5, 17), (12, 1), (100, 100)]:
-        got = predict(problem.basis, problem.covariance, state, x, block_features=features, block_rows=rows)
+        got = predict(problem, state, x, block_features=features, block_rows=rows)
         torch.testing.assert_close(got.mean, Phi @ state.rows.mu)
         torch.testing.assert_close(got.variance, (Phi @ C).square().sum(1))
 
@@ -36,7 +41,7 @@ def sinc_study(C_of):
     x_star = torch.linspace(-15, 15, 301, dtype=torch.float64)[:, None]
     C = C_of(y, K, sigma2)
     k_star = kernel(x_star, x)
-    plain = Prediction(torch.zeros(301, dtype=torch.float64), (k_star @ C).square().sum(1))
+    plain = Prediction(torch.zeros(301, dtype=torch.float64), (k_star @ C).square().sum(1), Gaussian(sigma2))
     return kernel, Arrays(x, y), sigma2, K, x_star, C, k_star, plain
 
 
@@ -68,7 +73,7 @@ def test_proposition_4_holds_for_fewer_functions_than_points():
     Z = source.x[::4]
     S, Phi, phi_star = kernel(Z, Z), kernel(source.x, Z), kernel(x_star, Z)
     C = torch.diag(estimators.optimal_diagonal(Phi.square().sum(0), S.diagonal(), sigma2))
-    plain = Prediction(torch.zeros(301, dtype=torch.float64), (phi_star @ C).square().sum(1))
+    plain = Prediction(torch.zeros(301, dtype=torch.float64), (phi_star @ C).square().sum(1), Gaussian(sigma2))
     got = augment(plain, kernel, source, x_star, sigma2)
     wanted = dense.augmented_variance(Phi, S, phi_star, kernel(x_star, source.x), kernel.diag(x_star), C, sigma2)
     torch.testing.assert_close(got.variance, wanted)
@@ -77,7 +82,7 @@ def test_proposition_4_holds_for_fewer_functions_than_points():
 def test_augmented_full_covariance_counts_twice_near_the_data():
     """With a full C the plain variance is exact at the data already, so augmenting overstates it there."""
     kernel, source, sigma2, K, _, C, _, _ = sinc_study(full)
-    plain = Prediction(source.y, (K @ C).square().sum(1))
+    plain = Prediction(source.y, (K @ C).square().sum(1), Gaussian(sigma2))
     exact = dense.gaussian_process(kernel, source.x, source.y, sigma2, source.x)[1]
     torch.testing.assert_close(plain.variance, exact, rtol=1e-3, atol=1e-6)
     assert (augment(plain, kernel, source, source.x, sigma2).variance > 1.2 * exact).any()
@@ -90,7 +95,7 @@ def test_relevance_vectors_alone_predict():
     kept = relevance_vectors(state)
     assert kept.tolist() == list(range(1, 12, 2))
     x = data(9, seed=3)[0]
-    alone = predict(problem.basis, problem.covariance, state, x, relevant=1e4)
+    alone = predict(problem, state, x, relevant=1e4)
     Phi = problem.basis.features(x, problem.basis.columns(kept))
     torch.testing.assert_close(alone.mean, Phi @ state.rows.mu[kept])
 
@@ -99,3 +104,20 @@ def test_relevance_needs_learned_precisions():
     problem = make_problem("fourier")
     with pytest.raises(ValueError, match="one learned precision.*KernelFunctions"):
         relevance_vectors(start(problem, Settings(8, 5)))
+
+
+def test_predictions_use_the_learned_hyperparameters():
+    problem = make_problem("fourier")
+    state = shake(start(problem, Settings(8, 5)), problem)
+    state.theta["kernel.log_lengthscale"] += 0.5
+    state.theta["likelihood.log_noise_variance"] += 1.0
+    x = data(9, seed=3)[0]
+    kernel = problem.basis.kernel
+    moved = dataclasses.replace(
+        problem.basis, kernel=dataclasses.replace(kernel, lengthscale=kernel.lengthscale * math.exp(0.5))
+    )
+    Phi = moved.features(x, moved.columns(torch.arange(12)))
+    got = predict(problem, state, x)
+    torch.testing.assert_close(got.mean, Phi @ state.rows.mu)
+    torch.testing.assert_close(got.moments()[1] - got.variance, torch.full((9,), 0.05 * math.e, dtype=torch.float64))
+    assert got.log_density(got.mean).shape == (9,)

@@ -13,9 +13,11 @@ from qsgp import dense
 from qsgp.likelihoods import Gaussian
 from qsgp.objective import Drawn, constant_terms, gaussian_terms, prior_terms, site_terms
 from qsgp.optimisers import adagrad
+from qsgp.problem import at_hyperparameters
 from qsgp.sampling import Batch
+from qsgp.start import start
 from qsgp.state import Rows
-from qsgp.step import Settings, at_hyperparameters, start, step, support_values
+from qsgp.step import Settings, step, support_values
 
 CONTROLS = ["none", "gram", "kriging"]
 

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 
 import torch
 
+from qsgp.problem import Problem
+from qsgp.start import start
 from qsgp.state import State
-from qsgp.step import Problem, Settings, start, step
+from qsgp.step import Settings, step
 
 
 @dataclass

@@ -47,7 +47,7 @@ def fit_exact_gp(
         flat = torch.tensor(point, device=x.device, requires_grad=True)
         at_point, sigma2 = unpack(flat)
         K = at_point(x64, x64)
-        # Duplicates and tiny noise can leave K indefinite to rounding; 1e-8 of its scale is below any noise that matters.
+        # Duplicates and tiny noise can leave K indefinite to rounding; 1e-8 of its scale is below any noise of note.
         K = K + 1e-8 * K.diagonal().mean().detach() * torch.eye(len(K), dtype=K.dtype, device=K.device)
         try:
             loss = -dense.log_marginal_likelihood(K, y64, sigma2) / len(y64)

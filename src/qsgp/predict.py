@@ -1,29 +1,39 @@
 """Mean and variance of f at new inputs, streamed over blocks of basis functions: no tensor of m columns is made."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from qsgp import estimators
+from qsgp.checks import check_shape
 from qsgp.covariances import Chevron
-from qsgp.interfaces import Basis, Kernel, Source
-from qsgp.state import State
+from qsgp.interfaces import Basis, Kernel, Likelihood, Source
+from qsgp.problem import Problem, at_hyperparameters
+from qsgp.state import Rows, State
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Mean and variance of the latent f; the likelihood's ``moments`` adds the noise."""
+    """Mean and variance of the latent f, and the likelihood that turns them into statements about y."""
 
     mean: Float[Tensor, " t"]
     variance: Float[Tensor, " t"]
+    likelihood: Likelihood
+
+    def moments(self) -> tuple[Float[Tensor, " t"], Float[Tensor, " t"]]:
+        """Mean and variance of y, noise included."""
+        return self.likelihood.moments(self.mean, self.variance)
+
+    def log_density(self, y: Float[Tensor, " t"]) -> Float[Tensor, " t"]:
+        """log Pr(y) row by row: what MNLP averages."""
+        return self.likelihood.log_density(y, self.mean, self.variance)
 
 
 @torch.no_grad()
 def predict(
-    basis: Basis,
-    covariance: Chevron,
+    problem: Problem,
     state: State,
     x: Float[Tensor, "t d"],
     *,
@@ -31,29 +41,30 @@ def predict(
     block_rows: int = 8192,
     relevant: float | None = None,
 ) -> Prediction:
-    """phi mu and phi Sigma phi^T. Cost O(t m (d + k)), memory O(block_rows (block_features + k)).
+    """phi mu and phi Sigma phi^T at the learned hyperparameters. Memory O(block_rows (block_features + k)).
 
-    ``relevant`` leaves out the functions whose own precision is not below it (RVM: 1e4).
+    ``relevant`` leaves out the functions whose own precision is not below it (RVM: 1e4). Cost O(t m (d + k)).
     """
+    check_shape("x", x, (len(x), problem.source.d), f"The model was trained on {problem.source.d} inputs.")
+    basis, likelihood = at_hyperparameters(problem, state.theta)
     index = torch.arange(basis.m, device=x.device)
     if relevant is not None:
         index = relevance_vectors(state, relevant)
-    parts = [_predict_rows(basis, covariance, state, rows, index, block_features) for rows in x.split(block_rows)]
-    return Prediction(torch.cat([p.mean for p in parts]), torch.cat([p.variance for p in parts]))
+    parts = [_stream(basis, problem.covariance, state, rows, index, block_features) for rows in x.split(block_rows)]
+    return Prediction(torch.cat([mean for mean, _ in parts]), torch.cat([v for _, v in parts]), likelihood)
 
 
-def _predict_rows(
+def _stream(
     basis: Basis, covariance: Chevron, state: State, x: Tensor, index: Tensor, block_features: int
-) -> Prediction:
+) -> tuple[Float[Tensor, " t"], Float[Tensor, " t"]]:
     f = x.new_zeros(len(x), 1 + covariance.k)  # phi [mu, C_dense]
     arms = x.new_zeros(len(x))
-    rows = state.rows
     for block in index.split(block_features):
         Phi = basis.features(x, basis.columns(block))
-        log_c = rows.log_c[block]
-        f += Phi @ torch.cat([rows.mu[block, None], covariance.dense_columns(block, rows.L[block], log_c)], 1)
-        arms += Phi.square() @ (covariance.diagonal_rows(block, x.dtype) * torch.exp(2 * log_c))
-    return Prediction(f[:, 0], f[:, 1:].square().sum(1) + arms)
+        rows = Rows.of(state.table[block], state.k)
+        f += Phi @ torch.cat([rows.mu[:, None], covariance.dense_columns(block, rows.L, rows.log_c)], 1)
+        arms += Phi.square() @ (covariance.diagonal_rows(block, x.dtype) * torch.exp(2 * rows.log_c))
+    return f[:, 0], f[:, 1:].square().sum(1) + arms
 
 
 @torch.no_grad()
@@ -70,7 +81,7 @@ def augment(
     for block in torch.arange(source.n, device=x.device).split(block_rows):
         norm2 += kernel(source.take(block)[0], x).square().sum(0)
     added = estimators.augmentation(norm2, kernel.diag(x), sigma2)
-    return Prediction(prediction.mean, prediction.variance + added)
+    return replace(prediction, variance=prediction.variance + added)
 
 
 def relevance_vectors(state: State, threshold: float = 1e4) -> Tensor:

@@ -4,15 +4,13 @@ Cost: O(n_tilde m_tilde (d + k) + n_bar m_tilde (d + k) + n_bar^2 n_tilde) whate
 elements is made; the table is changed in place at the touched rows.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from qsgp import control_variates, estimators
-from qsgp.covariances import Chevron
-from qsgp.interfaces import Basis, Likelihood, Source
+from qsgp import control_variates
 from qsgp.likelihoods import Gaussian
 from qsgp.objective import (
     Bound,
@@ -25,26 +23,10 @@ from qsgp.objective import (
     site_curvature,
     site_terms,
 )
-from qsgp.optimisers import Moments, adagrad, adam, block_newton, decayed
+from qsgp.optimisers import adagrad, adam, block_newton, decayed
+from qsgp.problem import Problem, at_hyperparameters
 from qsgp.sampling import draw, step_generator
 from qsgp.state import Rows, State
-from qsgp.support import Support
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What training does not change: the data, and the model at its initial hyperparameters."""
-
-    source: Source
-    basis: Basis
-    likelihood: Likelihood
-    covariance: Chevron
-    support: Support
-
-    @property
-    def needs_support(self) -> bool:
-        """Sites take eta and xi from the support set even when no control variate is wanted."""
-        return not isinstance(self.likelihood, Gaussian)
 
 
 @dataclass(frozen=True)
@@ -152,20 +134,6 @@ def _own_precision(rows: Rows, touched: Tensor, problem: Problem) -> Tensor:
     return -torch.log(rows.mu.square() + C.square().sum(1) + arms)
 
 
-def at_hyperparameters(problem: Problem, theta: dict[str, Tensor]) -> tuple[Basis, Likelihood]:
-    """Basis and likelihood at ``theta``; names start with ``kernel.`` or ``likelihood.``."""
-    kernel = {name.removeprefix("kernel."): value for name, value in theta.items() if name.startswith("kernel.")}
-    own = {name.removeprefix("likelihood."): value for name, value in theta.items() if name.startswith("likelihood.")}
-    basis = replace(problem.basis, kernel=problem.basis.kernel.with_parameters(kernel))  # type: ignore[type-var]
-    return basis, problem.likelihood.with_parameters(own)
-
-
-def initial_hyperparameters(basis: Basis, likelihood: Likelihood) -> dict[str, Tensor]:
-    kernel = {f"kernel.{name}": value.detach().clone() for name, value in basis.kernel.parameters().items()}
-    own = {f"likelihood.{name}": value.detach().clone() for name, value in likelihood.parameters().items()}
-    return kernel | own
-
-
 def support_values(problem: Problem, state: State, columns: object) -> SupportValues:
     """The drawn functions at the support points, with the initial kernel: Appendix F.3."""
     assert state.a is not None
@@ -190,61 +158,3 @@ def _advance(problem: Problem, state: State, values: SupportValues, drawn: Drawn
     if state.spread is not None:
         grown = drawn.arm * (torch.exp(2 * log_c) - drawn.c.square())
         state.spread = state.spread + values.Phi_p.square() @ (share * grown)
-
-
-def start(problem: Problem, settings: Settings) -> State:
-    """A fresh state: mu = 0, L = 0, c_rr near Proposition 1, a and spread by their definitions.
-
-    The one place that looks at all m functions (in blocks). mu = 0 makes a trivial, as the paper notes; phi_r^T phi_r
-    is taken from a few support points, good enough for a value that training corrects.
-    """
-    basis, k = problem.basis, problem.covariance.k
-    _check(problem, settings)
-    theta = initial_hyperparameters(basis, problem.likelihood)
-    U = problem.support.U
-    width = k + 3 if basis.learned_precision else k + 2
-    table = torch.zeros(basis.m, width, dtype=U.dtype, device=U.device)
-    state = State(table, torch.zeros_like(table), k, theta)
-    state.moments = {name: Moments(torch.zeros_like(v), torch.zeros_like(v)) for name, v in theta.items()}
-    blocks = torch.arange(basis.m, device=U.device).split(65_536)
-    with torch.no_grad():
-        few, one = U[:64], U.new_ones(1)
-        sigma2 = 1 / (-2 * problem.likelihood.quadratic_bound(one, one).quadratic[0])
-        for block in blocks:
-            norm2 = problem.source.n * basis.features(few, basis.columns(block)).square().mean(0)
-            state.rows.log_c[block] = estimators.optimal_diagonal(norm2, basis.precision_diag(block), sigma2).log()
-    if settings.control == "none" and not problem.needs_support:
-        return state
-    with torch.no_grad():
-        first = torch.arange(k, device=U.device)
-        Phi_pk = basis.features(U, basis.columns(first)) if k else U.new_zeros(len(U), 0)
-        C_kk = problem.covariance.dense_columns(first, state.rows.L[:k], state.rows.log_c[:k])
-        state.a = torch.cat([U.new_zeros(len(U), 1), Phi_pk @ C_kk], 1)
-        if not basis.diagonal and settings.control != "none":
-            B_k = control_variates.nystrom_factor(problem.support.factor, Phi_pk)
-            state.a_prior = torch.cat([U.new_zeros(len(U), 1), B_k @ C_kk], 1)
-        if problem.needs_support:
-            state.spread = U.new_zeros(len(U))
-            for block in blocks:
-                c2 = problem.covariance.diagonal_rows(block, U.dtype) * torch.exp(2 * state.rows.log_c[block])
-                state.spread += basis.features(U, basis.columns(block)).square() @ c2
-    return state
-
-
-def _check(problem: Problem, settings: Settings) -> None:
-    basis = problem.basis
-    if settings.learn_hyperparameters and not basis.diagonal:
-        raise ValueError(
-            f"Empirical Bayes needs a diagonal S (Proposition 2); {type(basis).__name__} has a dense one. "
-            "Keep the hyperparameters fixed (learn_hyperparameters=False) or use a Fourier, grid or RVM basis."
-        )
-    if problem.covariance.m != basis.m:
-        raise ValueError(
-            f"Expected a covariance over m = {basis.m} basis functions, got one over {problem.covariance.m}. "
-            "Build it as Chevron(basis.m, k)."
-        )
-    if problem.source.d != problem.support.U.shape[1]:
-        raise ValueError(
-            f"Expected support points with d = {problem.source.d} inputs as in the source, "
-            f"got {problem.support.U.shape[1]}. Take them from the source."
-        )

@@ -1,0 +1,67 @@
+"""The state before the first step: the one place that looks at all m basis functions."""
+
+import torch
+
+from qsgp import control_variates, estimators
+from qsgp.optimisers import Moments
+from qsgp.problem import Problem, initial_hyperparameters
+from qsgp.state import State
+from qsgp.step import Settings
+
+
+def start(problem: Problem, settings: Settings) -> State:
+    """A fresh state: mu = 0, L = 0, c_rr near Proposition 1, a and spread by their definitions.
+
+    All m functions are looked at, in blocks. mu = 0 makes a trivial, as the paper notes; phi_r^T phi_r
+    is taken from a few support points, good enough for a value that training corrects.
+    """
+    basis, k = problem.basis, problem.covariance.k
+    _check(problem, settings)
+    theta = initial_hyperparameters(basis, problem.likelihood)
+    U = problem.support.U
+    width = k + 3 if basis.learned_precision else k + 2
+    table = torch.zeros(basis.m, width, dtype=U.dtype, device=U.device)
+    state = State(table, torch.zeros_like(table), k, theta)
+    state.moments = {name: Moments(torch.zeros_like(v), torch.zeros_like(v)) for name, v in theta.items()}
+    blocks = torch.arange(basis.m, device=U.device).split(65_536)
+    with torch.no_grad():
+        few, one = U[:64], U.new_ones(1)
+        sigma2 = 1 / (-2 * problem.likelihood.quadratic_bound(one, one).quadratic[0])
+        for block in blocks:
+            norm2 = problem.source.n * basis.features(few, basis.columns(block)).square().mean(0)
+            state.rows.log_c[block] = estimators.optimal_diagonal(norm2, basis.precision_diag(block), sigma2).log()
+    if settings.control == "none" and not problem.needs_support:
+        return state
+    with torch.no_grad():
+        first = torch.arange(k, device=U.device)
+        Phi_pk = basis.features(U, basis.columns(first)) if k else U.new_zeros(len(U), 0)
+        C_kk = problem.covariance.dense_columns(first, state.rows.L[:k], state.rows.log_c[:k])
+        state.a = torch.cat([U.new_zeros(len(U), 1), Phi_pk @ C_kk], 1)
+        if not basis.diagonal and settings.control != "none":
+            B_k = control_variates.nystrom_factor(problem.support.factor, Phi_pk)
+            state.a_prior = torch.cat([U.new_zeros(len(U), 1), B_k @ C_kk], 1)
+        if problem.needs_support:
+            state.spread = U.new_zeros(len(U))
+            for block in blocks:
+                c2 = problem.covariance.diagonal_rows(block, U.dtype) * torch.exp(2 * state.rows.log_c[block])
+                state.spread += basis.features(U, basis.columns(block)).square() @ c2
+    return state
+
+
+def _check(problem: Problem, settings: Settings) -> None:
+    basis = problem.basis
+    if settings.learn_hyperparameters and not basis.diagonal:
+        raise ValueError(
+            f"Empirical Bayes needs a diagonal S (Proposition 2); {type(basis).__name__} has a dense one. "
+            "Keep the hyperparameters fixed (learn_hyperparameters=False) or use a Fourier, grid or RVM basis."
+        )
+    if problem.covariance.m != basis.m:
+        raise ValueError(
+            f"Expected a covariance over m = {basis.m} basis functions, got one over {problem.covariance.m}. "
+            "Build it as Chevron(basis.m, k)."
+        )
+    if problem.source.d != problem.support.U.shape[1]:
+        raise ValueError(
+            f"Expected support points with d = {problem.source.d} inputs as in the source, "
+            f"got {problem.support.U.shape[1]}. Take them from the source."
+        )
