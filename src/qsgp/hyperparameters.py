@@ -1,5 +1,7 @@
 """Initial hyperparameters: empirical Bayes with an exact GP on a random subset (Appendix I.1)."""
 
+from typing import TypeVar, cast
+
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -10,12 +12,14 @@ from qsgp import dense
 from qsgp.checks import check_finite, check_rows
 from qsgp.interfaces import Kernel
 
+K = TypeVar("K", bound=Kernel)
+
 _LOG_RANGE = (-12.0, 9.0)  # keeps the search away from overflow; wide beside standardised data
 _LOG_NOISE_FLOOR = -13.8  # 1e-6 of a standardised target's variance
 
 
 def fit_exact_gp(
-    kernel: Kernel,
+    kernel: K,
     x: Float[Tensor, "n d"],
     y: Float[Tensor, " n"],
     *,
@@ -23,7 +27,7 @@ def fit_exact_gp(
     points: int = 1000,
     iterations: int = 100,
     seed: int = 0,
-) -> tuple[Kernel, Float[Tensor, ""]]:
+) -> tuple[K, Float[Tensor, ""]]:
     """Kernel and noise variance that maximise the marginal likelihood of at most ``points`` random rows.
 
     L-BFGS in float64 from the kernel given; cost O(points^3) for each of about ``iterations`` evaluations.
@@ -39,18 +43,18 @@ def fit_exact_gp(
     first.append(torch.tensor(np.log(noise_variance), dtype=torch.float64, device=x.device))
     sizes = [value.numel() for value in first]
 
-    def unpack(flat: Tensor) -> tuple[Kernel, Tensor]:
+    def unpack(flat: Tensor) -> tuple[K, Tensor]:
         *values, log_noise = (part.reshape(v.shape) for part, v in zip(flat.split(sizes), first, strict=True))
-        return kernel.with_parameters(dict(zip(names, values, strict=True))), log_noise.exp()
+        return cast(K, kernel.with_parameters(dict(zip(names, values, strict=True)))), log_noise.exp()
 
     def negative_evidence(point: np.ndarray) -> tuple[float, np.ndarray]:
         flat = torch.tensor(point, device=x.device, requires_grad=True)
         at_point, sigma2 = unpack(flat)
-        K = at_point(x64, x64)
-        # Duplicates and tiny noise can leave K indefinite to rounding; 1e-8 of its scale is below any noise of note.
-        K = K + 1e-8 * K.diagonal().mean().detach() * torch.eye(len(K), dtype=K.dtype, device=K.device)
+        Gram = at_point(x64, x64)
+        # Duplicates and tiny noise can leave it indefinite to rounding; 1e-8 of its scale is below any noise of note.
+        Gram = Gram + 1e-8 * Gram.diagonal().mean().detach() * torch.eye(len(Gram)).to(Gram)
         try:
-            loss = -dense.log_marginal_likelihood(K, y64, sigma2) / len(y64)
+            loss = -dense.log_marginal_likelihood(Gram, y64, sigma2) / len(y64)
         except RuntimeError:  # LinAlgError, which torch does not export by name to type checkers
             return 1e10, np.zeros_like(point)
         (gradient,) = torch.autograd.grad(loss, flat)
