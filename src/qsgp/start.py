@@ -55,6 +55,16 @@ def _check(problem: Problem, settings: Settings) -> None:
             f"Empirical Bayes needs a diagonal S (Proposition 2); {type(basis).__name__} has a dense one. "
             "Keep the hyperparameters fixed (learn_hyperparameters=False) or use a Fourier, grid or RVM basis."
         )
+    if settings.mean_update == "newton" and not basis.diagonal:
+        raise ValueError(
+            f"mean_update='newton' needs a diagonal S, {type(basis).__name__} has a dense one. "
+            "Use mean_update='adagrad' or a Fourier, grid or RVM basis."
+        )
+    if settings.mean_update == "newton" and settings.control == "kriging" and problem.needs_support:
+        raise ValueError(
+            "mean_update='newton' cannot be used with control='kriging' for a non-Gaussian likelihood: the gradient of "
+            "the control variate falls on other rows than the block. Use control='none' or mean_update='adagrad'."
+        )
     if problem.covariance.m != basis.m:
         raise ValueError(
             f"Expected a covariance over m = {basis.m} basis functions, got one over {problem.covariance.m}. "

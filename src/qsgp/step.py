@@ -4,6 +4,7 @@ Cost: O(n_tilde m_tilde (d + k) + n_bar m_tilde (d + k) + n_bar^2 n_tilde) whate
 elements is made; the table is changed in place at the touched rows.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -105,10 +106,10 @@ def step(problem: Problem, state: State, settings: Settings) -> tuple[State, Inf
             _advance(problem, state, values, drawn, Rows.of(new, state.k))
         if learning:
             hyper_rate = decayed(settings.hyper_rate, state.t, settings.iterations, settings.final)
-            start = int(settings.frozen * settings.iterations)
+            first = math.ceil(settings.frozen * settings.iterations)
             for name, gradient in zip(theta, gradients[1:], strict=True):
                 state.theta[name], state.moments[name] = adam(
-                    state.theta[name], state.moments[name], gradient, hyper_rate, state.t - start + 1
+                    state.theta[name], state.moments[name], gradient, hyper_rate, state.t - first + 1
                 )
     state.t += 1
     return state, Info({name: term.detach() for name, term in terms.items()})
