@@ -2,20 +2,16 @@
 
 from typing import TypeVar, cast
 
-import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.optimize import minimize
 from torch import Tensor
 
-from qsgp import dense
-from qsgp.checks import check_finite, check_rows
+from qsgp.checks import check_finite, check_positive, check_rows
+from qsgp.closed_form import fit_hyperparameters
 from qsgp.interfaces import Kernel
+from qsgp.likelihoods import Gaussian
 
 K = TypeVar("K", bound=Kernel)
-
-_LOG_RANGE = (-12.0, 9.0)  # keeps the search away from overflow; wide beside standardised data
-_LOG_NOISE_FLOOR = -13.8  # 1e-6 of a standardised target's variance
 
 
 def fit_exact_gp(
@@ -35,35 +31,14 @@ def fit_exact_gp(
     check_rows(x=x, y=y)
     check_finite("x", x, "Drop or fill the rows with missing values.")
     check_finite("y", y, "Drop the rows whose target is missing.")
+    check_positive("noise_variance", noise_variance, "Give the variance to start from, for example 0.1.")
     generator = torch.Generator().manual_seed(seed)
     subset = torch.randperm(len(x), generator=generator)[:points].to(x.device)
-    x64, y64 = x[subset].double(), y[subset].double()
-    names = list(kernel.parameters())
-    first = [kernel.parameters()[name].detach().double() for name in names]
-    first.append(torch.tensor(np.log(noise_variance), dtype=torch.float64, device=x.device))
-    sizes = [value.numel() for value in first]
-
-    def unpack(flat: Tensor) -> tuple[K, Tensor]:
-        *values, log_noise = (part.reshape(v.shape) for part, v in zip(flat.split(sizes), first, strict=True))
-        return cast(K, kernel.with_parameters(dict(zip(names, values, strict=True)))), log_noise.exp()
-
-    def negative_evidence(point: np.ndarray) -> tuple[float, np.ndarray]:
-        flat = torch.tensor(point, device=x.device, requires_grad=True)
-        at_point, sigma2 = unpack(flat)
-        Gram = at_point(x64, x64)
-        # Duplicates and tiny noise can leave it indefinite to rounding; 1e-8 of its scale is below any noise of note.
-        Gram = Gram + 1e-8 * Gram.diagonal().mean().detach() * torch.eye(len(Gram)).to(Gram)
-        try:
-            loss = -dense.log_marginal_likelihood(Gram, y64, sigma2) / len(y64)
-        except RuntimeError:  # LinAlgError, which torch does not export by name to type checkers
-            return 1e10, np.zeros_like(point)
-        (gradient,) = torch.autograd.grad(loss, flat)
-        return float(loss.detach()), gradient.cpu().numpy()
-
-    start = torch.cat([value.reshape(-1) for value in first]).cpu().numpy()
-    limits = [_LOG_RANGE] * (len(start) - 1) + [(_LOG_NOISE_FLOOR, _LOG_RANGE[1])]
-    found = minimize(
-        negative_evidence, start, jac=True, method="L-BFGS-B", bounds=limits, options={"maxiter": iterations}
+    inputs, targets = x[subset].double(), y[subset].double()
+    likelihood = Gaussian(torch.tensor(noise_variance, dtype=torch.float64, device=x.device))
+    first = cast(K, kernel.with_parameters({name: value.double() for name, value in kernel.parameters().items()}))
+    found, noise, _ = fit_hyperparameters(
+        first, likelihood, inputs, targets[:, None], torch.ones_like(targets), iterations=iterations
     )
-    best, sigma2 = unpack(torch.tensor(found.x, device=x.device).to(x.dtype))
-    return best, sigma2.detach()
+    rounded = {name: value.to(x.dtype) for name, value in found.parameters().items()}
+    return cast(K, kernel.with_parameters(rounded)), noise.noise_variance.to(x.dtype)
