@@ -62,7 +62,7 @@ def shake(state: State, problem: Problem, seed: int = 1, scale: float = 0.3) -> 
     everything = torch.arange(problem.basis.m)
     Phi_p = problem.basis.features(problem.support.U, problem.basis.columns(everything))
     rows, chevron = state.rows, problem.covariance
-    V = torch.cat([rows.mu[:, None], chevron.dense_columns(everything, rows.L, rows.log_c)], 1)
+    V = torch.cat([rows.mu, chevron.dense_columns(everything, rows.L, rows.log_c)], 1)
     if state.a is not None:
         state.a = Phi_p @ V
     if state.a_prior is not None:

@@ -28,19 +28,19 @@ def dense_loss(problem, table, theta, k):
     x, y = problem.source.x, problem.source.y
     everything = torch.arange(basis.m)
     columns = basis.columns(everything)
-    Phi, rows = basis.features(x, columns), Rows.of(table, k)
+    Phi, rows = basis.features(x, columns), Rows.of(table, 1, k)
     S = torch.diag(basis.precision_diag(everything)) if basis.diagonal else basis.precision(columns, columns)
     if rows.log_s is not None:
         S = torch.diag(rows.log_s.exp())
     C = problem.covariance.to_dense(rows.L, rows.log_c)
     if isinstance(likelihood, Gaussian):
-        loss = dense.mean_loss(y, Phi, S, rows.mu, likelihood.noise_variance)
+        loss = dense.mean_loss(y, Phi, S, rows.mu[:, 0], likelihood.noise_variance)
         loss = loss + dense.covariance_loss(Phi, S, C, likelihood.noise_variance)
         loss = loss + dense.constant_loss(y, S, likelihood.noise_variance) if basis.diagonal else loss
         return 0.5 * loss
-    prior = rows.mu @ S @ rows.mu + (dense.prior_quadratic(S, C) - 2 * C.diagonal().log()).sum()
+    prior = rows.mu[:, 0] @ S @ rows.mu[:, 0] + (dense.prior_quadratic(S, C) - 2 * C.diagonal().log()).sum()
     prior = prior - torch.logdet(S) - len(S) if basis.diagonal else prior
-    return 0.5 * prior - dense.expected_log_likelihood(likelihood, y, Phi, rows.mu, C)
+    return 0.5 * prior - dense.expected_log_likelihood(likelihood, y, Phi, rows.mu[:, 0], C)
 
 
 def sampled_loss(problem, state, batch, settings, leaf, theta):
@@ -49,13 +49,14 @@ def sampled_loss(problem, state, batch, settings, leaf, theta):
     basis, likelihood = at_hyperparameters(problem, theta)
     columns = problem.basis.columns(batch.drawn)
     x, y = problem.source.take(batch.l)
+    y, weight = y.reshape(len(y), -1), problem.source.weights(batch.l)
     values = support_values(problem, state, columns) if state.a is not None else None
-    drawn = Drawn.of(batch, Rows.of(leaf[batch.touched], state.k), problem.covariance, basis, columns, x)
-    terms = prior_terms(drawn, values, m) | constant_terms(drawn, y, likelihood, n, m)
+    drawn = Drawn.of(batch, state.named(leaf[batch.touched]), problem.covariance, basis, columns, x)
+    terms = prior_terms(drawn, values, m) | constant_terms(drawn, y, weight, likelihood, n, m)
     if isinstance(likelihood, Gaussian):
-        terms |= gaussian_terms(drawn, x, y, likelihood.noise_variance, values, settings.control, n, m)
+        terms |= gaussian_terms(drawn, x, y, weight, likelihood.noise_variance, values, settings.control, n, m)
     else:
-        terms |= site_terms(drawn, x, y, likelihood, values, settings.control, settings.bound, n, m)
+        terms |= site_terms(drawn, x, y, weight, likelihood, values, settings.control, settings.bound, n, m)
     return 0.5 * sum(terms.values())
 
 
@@ -131,7 +132,7 @@ def test_a_full_newton_step_reaches_the_exact_mean(basis, control):
     s = torch.ones(12, dtype=torch.float64) if state.rows.log_s is None else state.rows.log_s.exp()
     wanted, _ = dense.posterior(problem.source.y, Phi, torch.diag(s), problem.likelihood.noise_variance)
     state, _ = step(problem, state, settings)
-    torch.testing.assert_close(state.rows.mu, wanted, rtol=1e-7, atol=1e-7)
+    torch.testing.assert_close(state.rows.mu[:, 0], wanted, rtol=1e-7, atol=1e-7)
 
 
 def test_own_precisions_maximise_the_elbo():
@@ -264,3 +265,50 @@ def test_a_covariance_of_another_size_is_refused():
     problem = make_problem()
     with pytest.raises(ValueError, match="m = 12 basis functions, got one over 7"):
         start(replace(problem, covariance=type(problem.covariance)(7, 2)), Settings())
+
+
+def with_data(problem, y, weight=None):
+    return replace(problem, source=type(problem.source)(problem.source.x, y, weight))
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_outputs_share_features_and_covariance(likelihood, control):
+    """The loss of two outputs is the sum of the losses of each alone, at equal C."""
+    problem = make_problem("fourier", likelihood, n=12, m=6, k=2)
+    Y = torch.stack([problem.source.y, -problem.source.y.flip(0)], 1)
+    settings = Settings(n_tilde=5, m_tilde=3, control=control)
+    both = with_data(problem, Y)
+    state = shake(start(both, settings), both)
+    sets = 3 if likelihood != "gaussian" and control == "kriging" else 2
+    batch = next(every_batch(12, 6, 5, 3, sets))
+    together = sampled_loss(both, state, batch, settings, state.table, state.theta)
+    alone = 0.0
+    for q in (0, 1):
+        single = with_data(problem, Y[:, q])
+        part = start(single, settings)
+        part.table[:] = state.table[:, [q, 2, 3, 4]]
+        shake(part, single, scale=0.0)
+        alone = alone + sampled_loss(single, part, batch, settings, part.table, part.theta)
+    torch.testing.assert_close(together, alone)
+
+
+@pytest.mark.parametrize("control", ["none", "kriging"])
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_weights_are_repeats(likelihood, control):
+    """At the full batch of points, weights 2 and 0 give the loss of rows given twice and left out."""
+    problem = make_problem("fourier", likelihood, n=8, m=6, k=1)
+    weight = torch.tensor([2.0, 1, 0, 1, 1, 2, 1, 0], dtype=torch.float64)
+    keep = torch.repeat_interleave(torch.arange(8), weight.long())
+    x, y = problem.source.x, problem.source.y
+    weighted = with_data(problem, y, weight)
+    repeated = replace(problem, source=type(problem.source)(x[keep], y[keep]))
+    settings = Settings(n_tilde=8, m_tilde=3, control=control)
+    state = shake(start(problem, settings), problem)
+    sets = 3 if likelihood != "gaussian" and control == "kriging" else 2
+    batch = next(every_batch(8, 6, 8, 3, sets))
+    losses = [
+        sampled_loss(p, state, b, settings, state.table, state.theta)
+        for p, b in ((weighted, batch), (repeated, replace(batch, l=torch.arange(len(keep)))))
+    ]
+    torch.testing.assert_close(*losses)

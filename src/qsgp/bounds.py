@@ -72,7 +72,12 @@ def conditional_diagonal_variance(
 
 
 def site_bound_a(
-    likelihood: Likelihood, y_l: Float[Tensor, " l"], f_hat: Float[Tensor, " l"], v_given_i: Float[Tensor, " l"], n: int
+    likelihood: Likelihood,
+    y_l: Float[Tensor, " l"],
+    f_hat: Float[Tensor, " l"],
+    v_given_i: Float[Tensor, " l"],
+    n: int,
+    weight: Float[Tensor, " l"] | None = None,
 ) -> Float[Tensor, ""]:
     """Theorem 3 mended, bound (A): (n / n_tilde) sum_l h(f_hat, sqrt(v_given_i)), both from the same draw i.
 
@@ -81,7 +86,7 @@ def site_bound_a(
     check_rows(y_l=y_l, f_hat=f_hat, v_given_i=v_given_i)
     known = v_given_i > 0  # the square root has no gradient at 0
     deviation = torch.where(known, torch.where(known, v_given_i, 1.0).sqrt(), 0.0)
-    return n * likelihood.expected_log_site(y_l, f_hat, deviation).mean()
+    return _total(likelihood.expected_log_site(y_l, f_hat, deviation), n, weight)
 
 
 def site_bound_b(
@@ -91,6 +96,7 @@ def site_bound_b(
     v_hat: Float[Tensor, " l"],
     eta: Float[Tensor, " l"],
     n: int,
+    weight: Float[Tensor, " l"] | None = None,
 ) -> Float[Tensor, ""]:
     """Theorem 3 mended, bound (B): (n / n_tilde) sum_l h(f_hat, (eta + v_hat / eta) / 2).
 
@@ -98,7 +104,7 @@ def site_bound_b(
     valid, eta = sqrt(v) is tight. v_hat is unbiased and may be negative; do not clamp it.
     """
     check_rows(y_l=y_l, f_hat=f_hat, v_hat=v_hat, eta=eta)
-    return n * likelihood.expected_log_site(y_l, f_hat, 0.5 * (eta + v_hat / eta)).mean()
+    return _total(likelihood.expected_log_site(y_l, f_hat, 0.5 * (eta + v_hat / eta)), n, weight)
 
 
 def site_bound_q(
@@ -109,6 +115,7 @@ def site_bound_q(
     v_hat: Float[Tensor, " l"],
     xi: Float[Tensor, " l"],
     n: int,
+    weight: Float[Tensor, " l"] | None = None,
 ) -> Float[Tensor, ""]:
     """Theorem 3 mended, bound (Q): (n / n_tilde) sum_l constant + linear f_hat + quadratic (f2_hat + v_hat).
 
@@ -118,4 +125,9 @@ def site_bound_q(
     """
     check_rows(y_l=y_l, f_hat=f_hat, f2_hat=f2_hat, v_hat=v_hat, xi=xi)
     constant, linear, quadratic = likelihood.quadratic_bound(y_l, xi)
-    return n * (constant + linear * f_hat + quadratic * (f2_hat + v_hat)).mean()
+    return _total(constant + linear * f_hat + quadratic * (f2_hat + v_hat), n, weight)
+
+
+def _total(sites: Float[Tensor, " l"], n: int, weight: Float[Tensor, " l"] | None) -> Float[Tensor, ""]:
+    """(n / n_tilde) sum_l; a point of weight 2 counts like two."""
+    return n * (sites if weight is None else weight * sites).mean()

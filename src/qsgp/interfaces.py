@@ -126,6 +126,10 @@ class Likelihood(Protocol):
         """Mean and variance of y (for classes: of the label 1 against 0) for f ~ N(mean, variance)."""
         ...
 
+    def quantile(self, q: float | Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        """The q-quantile of y (for classes: of the probability of label 1) for f ~ N(mean, variance)."""
+        ...
+
 
 @runtime_checkable
 class Source(Protocol):
@@ -137,4 +141,13 @@ class Source(Protocol):
     @property
     def d(self) -> int: ...
 
-    def take(self, index: Int[Tensor, " l"]) -> tuple[Float[Tensor, "l d"], Float[Tensor, " l"]]: ...
+    @property
+    def outputs(self) -> int:
+        """Targets for each point: 1 when y is a vector."""
+        ...
+
+    def take(self, index: Int[Tensor, " l"]) -> tuple[Float[Tensor, "l d"], Float[Tensor, "l *o"]]: ...
+
+    def weights(self, index: Int[Tensor, " l"]) -> Float[Tensor, " l"] | None:
+        """How often each point counts; None when all count once."""
+        ...

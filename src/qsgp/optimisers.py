@@ -16,12 +16,12 @@ def adagrad(
 
 
 def block_newton(
-    mu: Float[Tensor, " u"],
-    gradient: Float[Tensor, " u"],
+    mu: Float[Tensor, "u o"],
+    gradient: Float[Tensor, "u o"],
     s: Float[Tensor, " u"],
     root: Float[Tensor, "l u"],
     rate: float,
-) -> Float[Tensor, " u"]:
+) -> Float[Tensor, "u o"]:
     """mu - rate H^-1 gradient with the sampled Hessian H = diag(s) + root^T root of the touched block.
 
     By the Woodbury identity in O(n_tilde^2 u + n_tilde^3). For functions so alike that only the prior tells them apart
@@ -29,10 +29,9 @@ def block_newton(
     """
     scaled = root / s
     inner = torch.eye(len(root), dtype=root.dtype, device=root.device) + scaled @ root.mT
-    white = gradient / s
-    return mu - rate * (
-        white - scaled.mT @ torch.cholesky_solve((root @ white)[:, None], torch.linalg.cholesky(inner))[:, 0]
-    )
+    white = gradient / s[:, None]
+    inside = torch.cholesky_solve(root @ white, torch.linalg.cholesky(inner))
+    return mu - rate * (white - scaled.mT @ inside)
 
 
 class Moments(NamedTuple):

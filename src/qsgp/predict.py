@@ -11,24 +11,28 @@ from qsgp.checks import check_shape
 from qsgp.covariances import Chevron
 from qsgp.interfaces import Basis, Kernel, Likelihood, Source
 from qsgp.problem import Problem, at_hyperparameters
-from qsgp.state import Rows, State
+from qsgp.state import State
 
 
 @dataclass(frozen=True)
 class Prediction:
     """Mean and variance of the latent f, and the likelihood that turns them into statements about y."""
 
-    mean: Float[Tensor, " t"]
+    mean: Float[Tensor, "t *o"]
     variance: Float[Tensor, " t"]
     likelihood: Likelihood
 
-    def moments(self) -> tuple[Float[Tensor, " t"], Float[Tensor, " t"]]:
+    def moments(self) -> tuple[Float[Tensor, "t *o"], Float[Tensor, "t *o"]]:
         """Mean and variance of y, noise included."""
-        return self.likelihood.moments(self.mean, self.variance)
+        return self.likelihood.moments(self.mean, self._spread())
 
-    def log_density(self, y: Float[Tensor, " t"]) -> Float[Tensor, " t"]:
+    def log_density(self, y: Float[Tensor, "t *o"]) -> Float[Tensor, "t *o"]:
         """log Pr(y) row by row: what MNLP averages."""
-        return self.likelihood.log_density(y, self.mean, self.variance)
+        return self.likelihood.log_density(y, self.mean, self._spread())
+
+    def _spread(self) -> Float[Tensor, "t *#o"]:
+        """The variance beside the mean: outputs share it."""
+        return self.variance if self.mean.ndim == 1 else self.variance[:, None].expand_as(self.mean)
 
 
 @torch.no_grad()
@@ -51,20 +55,22 @@ def predict(
     if relevant is not None:
         index = relevance_vectors(state, relevant)
     parts = [_stream(basis, problem.covariance, state, rows, index, block_features) for rows in x.split(block_rows)]
-    return Prediction(torch.cat([mean for mean, _ in parts]), torch.cat([v for _, v in parts]), likelihood)
+    mean, variance = torch.cat([mean for mean, _ in parts]), torch.cat([v for _, v in parts])
+    return Prediction(mean[:, 0] if state.outputs == 1 else mean, variance, likelihood)
 
 
 def _stream(
     basis: Basis, covariance: Chevron, state: State, x: Tensor, index: Tensor, block_features: int
-) -> tuple[Float[Tensor, " t"], Float[Tensor, " t"]]:
-    f = x.new_zeros(len(x), 1 + covariance.k)  # phi [mu, C_dense]
+) -> tuple[Float[Tensor, "t o"], Float[Tensor, " t"]]:
+    o = state.outputs
+    f = x.new_zeros(len(x), o + covariance.k)  # phi [mu, C_dense]
     arms = x.new_zeros(len(x))
     for block in index.split(block_features):
         Phi = basis.features(x, basis.columns(block))
-        rows = Rows.of(state.table[block], state.k)
-        f += Phi @ torch.cat([rows.mu[:, None], covariance.dense_columns(block, rows.L, rows.log_c)], 1)
+        rows = state.named(state.table[block])
+        f += Phi @ torch.cat([rows.mu, covariance.dense_columns(block, rows.L, rows.log_c)], 1)
         arms += Phi.square() @ (covariance.diagonal_rows(block, x.dtype) * torch.exp(2 * rows.log_c))
-    return f[:, 0], f[:, 1:].square().sum(1) + arms
+    return f[:, :o], f[:, o:].square().sum(1) + arms
 
 
 @torch.no_grad()

@@ -19,9 +19,10 @@ def start(problem: Problem, settings: Settings) -> State:
     _check(problem, settings)
     theta = initial_hyperparameters(basis, problem.likelihood)
     U = problem.support.U
-    width = k + 3 if basis.learned_precision else k + 2
+    outputs = problem.source.outputs
+    width = outputs + k + (2 if basis.learned_precision else 1)
     table = torch.zeros(basis.m, width, dtype=U.dtype, device=U.device)
-    state = State(table, torch.zeros_like(table), k, theta)
+    state = State(table, torch.zeros_like(table), outputs, k, theta)
     state.moments = {name: Moments(torch.zeros_like(v), torch.zeros_like(v)) for name, v in theta.items()}
     blocks = torch.arange(basis.m, device=U.device).split(65_536)
     with torch.no_grad():
@@ -36,10 +37,10 @@ def start(problem: Problem, settings: Settings) -> State:
         first = torch.arange(k, device=U.device)
         Phi_pk = basis.features(U, basis.columns(first)) if k else U.new_zeros(len(U), 0)
         C_kk = problem.covariance.dense_columns(first, state.rows.L[:k], state.rows.log_c[:k])
-        state.a = torch.cat([U.new_zeros(len(U), 1), Phi_pk @ C_kk], 1)
+        state.a = torch.cat([U.new_zeros(len(U), outputs), Phi_pk @ C_kk], 1)
         if not basis.diagonal and settings.control != "none":
             B_k = control_variates.nystrom_factor(problem.support.factor, Phi_pk)
-            state.a_prior = torch.cat([U.new_zeros(len(U), 1), B_k @ C_kk], 1)
+            state.a_prior = torch.cat([U.new_zeros(len(U), outputs), B_k @ C_kk], 1)
         if problem.needs_support:
             state.spread = U.new_zeros(len(U))
             for block in blocks:

@@ -11,18 +11,19 @@ from qsgp.optimisers import Moments
 
 @dataclass(frozen=True)
 class Rows:
-    """The touched rows of the table by name. mu: variational mean; L, log_c: the chevron; log_s: own precisions."""
+    """Rows of the table by name. mu: a mean for each output; L, log_c: the chevron; log_s: own precisions."""
 
-    mu: Float[Tensor, " u"]
+    mu: Float[Tensor, "u o"]
     L: Float[Tensor, "u k"]
     log_c: Float[Tensor, " u"]
     log_s: Float[Tensor, " u"] | None
 
     @classmethod
-    def of(cls, table: Float[Tensor, "u w"], k: int) -> "Rows":
-        """Views of the columns [mu | L (k) | log_c | log_s, for bases that learn their precision]."""
+    def of(cls, table: Float[Tensor, "u w"], outputs: int, k: int) -> "Rows":
+        """Views of the columns [mu (outputs) | L (k) | log_c | log_s, for bases that learn their precision]."""
+        c = outputs + k
         return cls(
-            table[:, 0], table[:, 1 : k + 1], table[:, k + 1], table[:, k + 2] if table.shape[1] > k + 2 else None
+            table[:, :outputs], table[:, outputs:c], table[:, c], table[:, c + 1] if table.shape[1] > c + 1 else None
         )
 
 
@@ -36,6 +37,7 @@ class State:
 
     table: Float[Tensor, "m w"]
     sums: Float[Tensor, "m w"]
+    outputs: int  # columns of mu: targets that share the features and the covariance
     k: int  # dense columns of the chevron
     theta: Parameters  # log-scale hyperparameters of kernel and likelihood
     moments: dict[str, Moments] = field(default_factory=dict)
@@ -47,7 +49,11 @@ class State:
     @property
     def rows(self) -> Rows:
         """The whole table by name, as views."""
-        return Rows.of(self.table, self.k)
+        return self.named(self.table)
+
+    def named(self, table: Float[Tensor, "u w"]) -> Rows:
+        """Any rows of the table by name."""
+        return Rows.of(table, self.outputs, self.k)
 
     def gather(self, touched: Int[Tensor, " u"]) -> tuple[Float[Tensor, "u w"], Float[Tensor, "u w"]]:
         return self.table[touched], self.sums[touched]

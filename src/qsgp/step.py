@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from qsgp import control_variates
@@ -72,6 +73,7 @@ def step(problem: Problem, state: State, settings: Settings) -> tuple[State, Inf
     sets = 3 if problem.needs_support and settings.control == "kriging" else 2
     batch = draw(n, m, settings.n_tilde, settings.m_tilde, generator, replacement=settings.replacement, sets=sets)
     x, y = problem.source.take(batch.l)
+    y, weight = y.reshape(len(y), -1), problem.source.weights(batch.l)
     learning = settings.learn_hyperparameters and state.t >= settings.frozen * settings.iterations
 
     # A function drawn twice is one leaf: its gradient has to be summed before AdaGrad squares it.
@@ -81,14 +83,14 @@ def step(problem: Problem, state: State, settings: Settings) -> tuple[State, Inf
     basis, likelihood = at_hyperparameters(problem, theta)
     columns = problem.basis.columns(batch.drawn)
     values = support_values(problem, state, columns) if with_values else None
-    drawn = Drawn.of(batch, Rows.of(leaf, state.k), problem.covariance, basis, columns, x)
+    drawn = Drawn.of(batch, state.named(leaf), problem.covariance, basis, columns, x)
 
-    terms = prior_terms(drawn, values, m) | constant_terms(drawn, y, likelihood, n, m)
+    terms = prior_terms(drawn, values, m) | constant_terms(drawn, y, weight, likelihood, n, m)
     if isinstance(likelihood, Gaussian):
-        terms |= gaussian_terms(drawn, x, y, likelihood.noise_variance, values, settings.control, n, m)
+        terms |= gaussian_terms(drawn, x, y, weight, likelihood.noise_variance, values, settings.control, n, m)
     else:
         assert values is not None
-        terms |= site_terms(drawn, x, y, likelihood, values, settings.control, settings.bound, n, m)
+        terms |= site_terms(drawn, x, y, weight, likelihood, values, settings.control, settings.bound, n, m)
     loss = 0.5 * torch.stack(list(terms.values())).sum()
     gradients = torch.autograd.grad(loss, [leaf, *theta.values()] if learning else [leaf])
 
@@ -97,13 +99,15 @@ def step(problem: Problem, state: State, settings: Settings) -> tuple[State, Inf
         new, sums = adagrad(leaf, sums, gradients[0], rate)
         if settings.mean_update == "newton":
             curvature = site_curvature(likelihood, x, y, values)
-            new[:, 0] = _newton_mean(leaf, gradients[0][:, 0], drawn, curvature, n, m, rate / settings.rate)
+            curvature = curvature if weight is None else weight * curvature
+            o = state.outputs
+            new[:, :o] = _newton_mean(leaf[:, :o], gradients[0][:, :o], drawn, curvature, n, m, rate / settings.rate)
         if problem.basis.learned_precision:
             moving = state.t >= settings.frozen * settings.iterations
-            new[:, -1] = _own_precision(Rows.of(new, state.k), batch.touched, problem) if moving else leaf[:, -1]
+            new[:, -1] = _own_precision(state.named(new), batch.touched, problem) if moving else leaf[:, -1]
         state.scatter(batch.touched, new, sums)
         if values is not None:
-            _advance(problem, state, values, drawn, Rows.of(new, state.k))
+            _advance(problem, state, values, drawn, state.named(new))
         if learning:
             hyper_rate = decayed(settings.hyper_rate, state.t, settings.iterations, settings.final)
             first = math.ceil(settings.frozen * settings.iterations)
@@ -116,23 +120,23 @@ def step(problem: Problem, state: State, settings: Settings) -> tuple[State, Inf
 
 
 def _newton_mean(
-    leaf: Tensor, gradient: Tensor, drawn: Drawn, curvature: Tensor, n: int, m: int, rate: float
-) -> Tensor:
+    mu: Float[Tensor, "u o"], gradient: Tensor, drawn: Drawn, curvature: Tensor, n: int, m: int, rate: float
+) -> Float[Tensor, "u o"]:
     """One damped Newton step for mu at the touched rows, from the block's own sampled Hessian."""
     batch = drawn.batch
     somewhere = torch.empty_like(batch.touched)
     somewhere[batch.at] = torch.arange(len(batch.at), device=batch.at.device)
     # The estimate counts a drawn row m / |drawn| times over, so that it is right on average; this block wants it once.
-    own = gradient * (len(batch.drawn) / m) / batch.repeats
+    own = gradient * (len(batch.drawn) / m) / batch.repeats[:, None]
     root = drawn.Phi[:, somewhere] * torch.sqrt(n / len(drawn.Phi) * curvature)[:, None]
-    return block_newton(leaf[:, 0], own, drawn.s[somewhere], root, rate)
+    return block_newton(mu, own, drawn.s[somewhere], root, rate)
 
 
 def _own_precision(rows: Rows, touched: Tensor, problem: Problem) -> Tensor:
     """Empirical Bayes for own precisions: log s_i with s_i = 1 / (mu_i^2 + Sigma_ii), the ELBO's maximum in s_i."""
     C = problem.covariance.dense_columns(touched, rows.L, rows.log_c)
     arms = problem.covariance.diagonal_rows(touched, C.dtype) * torch.exp(2 * rows.log_c)
-    return -torch.log(rows.mu.square() + C.square().sum(1) + arms)
+    return -torch.log(rows.mu.square().mean(1) + C.square().sum(1) + arms)
 
 
 def support_values(problem: Problem, state: State, columns: object) -> SupportValues:
@@ -151,7 +155,7 @@ def _advance(problem: Problem, state: State, values: SupportValues, drawn: Drawn
     batch, chevron = drawn.batch, problem.covariance
     share = batch.share(drawn.V.dtype)
     log_c = new.log_c[batch.at]
-    V = torch.cat([new.mu[batch.at, None], chevron.dense_columns(batch.drawn, new.L[batch.at], log_c)], 1)
+    V = torch.cat([new.mu[batch.at], chevron.dense_columns(batch.drawn, new.L[batch.at], log_c)], 1)
     change = V - drawn.V
     state.a = control_variates.advance(values.a, values.Phi_p, change, share)
     if values.B is not None and state.a_prior is not None:
