@@ -344,3 +344,160 @@ def test_targets_are_checked() -> None:
 def test_points_must_be_positive() -> None:
     with pytest.raises(ValueError, match="Expected points >= 1, got 0"):
         Logistic(points=0)
+
+
+# --- distribution functions and quantiles of y -----------------------------------------------------------------------
+
+RATIOS = [0.0, 1e-6, 0.03, 0.5, 1.0, 3.0, 40.0, 1e5]  # deviation of f over the scale of the noise
+LEVELS = [1e-200, 1e-12, 1e-3, 0.05, 0.3, 0.5, 0.500001, 0.8, 0.95, 1 - 1e-3, 1 - 1e-12]
+NOISY = {name: site for name, site in SITES.items() if name != "logistic"}
+each_noisy = pytest.mark.parametrize("site", NOISY.values(), ids=NOISY)
+
+
+def cdf_by_integration(site: Likelihood, y: float, mean: float, deviation: float) -> float:
+    """Pr(below y) = E of the noise's own distribution function at y - f."""
+    law = (
+        norm(0, math.sqrt(float(site.noise_variance))) if isinstance(site, Gaussian) else laplace(0, float(site.scale))
+    )
+    return integrate(lambda f: float(law.cdf(y - f)), mean, deviation, y)
+
+
+@each_noisy
+@pytest.mark.parametrize(("mean", "deviation"), [(0.0, 1.0), (1.3, 0.01), (-4.0, 2.0), (6.0, 0.3), (0.4, 5.0)])
+def test_distribution_function_equals_integration(site: Gaussian | Laplace, mean: float, deviation: float) -> None:
+    for y in (-9.0, -1.2, 0.4, 1.3, 7.0):
+        value = site.cdf(tensor(y), tensor(mean), tensor(deviation**2))
+        expected = cdf_by_integration(site, y, mean, deviation)
+        torch.testing.assert_close(value, tensor(expected), rtol=1e-8, atol=1e-13)
+
+
+@each_noisy
+def test_density_is_the_slope_of_the_distribution_function(site: Gaussian | Laplace) -> None:
+    y = torch.linspace(-12, 12, 97, dtype=torch.float64).requires_grad_()
+    for variance in (1e-4, 0.5, 30.0):
+        (slope,) = torch.autograd.grad(site.cdf(y, scalar(0.3), scalar(variance)).sum(), y)
+        density = site.log_density(y.detach(), scalar(0.3), scalar(variance)).exp()
+        torch.testing.assert_close(slope, density, rtol=1e-8, atol=1e-14)
+
+
+def log_tail_by_integration(y: float, s: float, b: float) -> float:
+    """log Pr(below y) for f ~ N(0, s^2): the integrand is scaled by its peak, so that no tail is too small."""
+
+    def log_integrand(f):
+        return laplace.logcdf(y - f, 0, b) + norm.logpdf(f, 0, s)
+
+    grid = np.linspace(y - 15 * s, 15 * s, 4001) if y < 0 else np.linspace(-15 * s, 15 * s, 4001)
+    peak = float(grid[log_integrand(grid).argmax()])
+    height = float(log_integrand(peak))
+    edges = sorted({peak - 12 * s, peak - 3 * s, peak, peak + 3 * s, peak + 12 * s, y})
+    pieces = zip(edges[:-1], edges[1:], strict=True)
+    area = sum(quad(lambda f: math.exp(log_integrand(f) - height), *piece, epsrel=1e-11)[0] for piece in pieces)
+    return height + math.log(area)
+
+
+@pytest.mark.parametrize("s", [0.02, 0.7, 9.0])
+def test_laplace_tail_keeps_its_digits(s: float) -> None:
+    """Far below what one minus the rest could resolve, and where exp(s^2 / 2 b^2) times erfc would overflow."""
+    site = Laplace(scalar(0.7))
+    for y in (-1e-3, -1.0, -20.0, -150.0):
+        expected = log_tail_by_integration(y, s, 0.7)
+        value = site.cdf(tensor(y), tensor(0.0), tensor(s * s)).log()
+        torch.testing.assert_close(value, tensor(expected), rtol=0, atol=1e-9 * max(1, -expected))
+
+
+def test_laplace_quantile_equals_integration() -> None:
+    """To 1e-6 of its distance from the mean: the integrated tail brackets the level on both sides."""
+    b = 0.7
+    for ratio in (0.03, 1.0, 12.0):
+        for q in (1e-12, 1e-3, 0.3):
+            y = Laplace(scalar(b)).quantile(q, tensor(0.0), tensor((ratio * b) ** 2)).item()
+            low, high = (log_tail_by_integration(y * (1 + sign * 1e-6), ratio * b, b) for sign in (1, -1))
+            assert low < math.log(q) < high
+            upper = Laplace(scalar(b)).quantile(1 - q, tensor(0.0), tensor((ratio * b) ** 2)).item()
+            assert upper == pytest.approx(-y, rel=1e-4 if q < 1e-9 else 1e-9)  # 1 - 1e-12 has lost digits
+
+
+@each_noisy
+@pytest.mark.parametrize("mean", [0.0, -3.0])
+def test_quantile_inverts_the_distribution_function(site: Gaussian | Laplace, mean: float) -> None:
+    q, ratio = tensor(*LEVELS)[:, None], tensor(*RATIOS)
+    unit = site.moments(scalar(0.0), scalar(0.0))[1].sqrt()
+    y = site.quantile(q, scalar(mean), (ratio * unit).square())
+    assert y.shape == (len(LEVELS), len(RATIOS))
+    torch.testing.assert_close(site.cdf(y, scalar(mean), (ratio * unit).square()), q.expand_as(y), rtol=1e-9, atol=0)
+    alone = site.quantile(0.3, tensor(mean), (ratio[2:3] * unit).square())
+    torch.testing.assert_close(alone, y[4, 2:3], rtol=1e-15, atol=0)
+
+
+def test_quantiles_without_variance_are_those_of_the_noise() -> None:
+    mean, variance = tensor(0.4), tensor(0.0)
+    for q in (1e-6, 0.2, 0.5, 0.9):
+        gaussian, double = norm(0.4, math.sqrt(0.3)), laplace(0.4, 0.7)
+        torch.testing.assert_close(
+            SITES["gaussian"].quantile(q, mean, variance), tensor(gaussian.ppf(q)), rtol=1e-12, atol=0
+        )
+        torch.testing.assert_close(
+            SITES["laplace"].quantile(q, mean, variance), tensor(double.ppf(q)), rtol=1e-12, atol=0
+        )
+
+
+@each_name
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_quantiles_increase_and_stay_finite(name: str, dtype: torch.dtype, device: torch.device) -> None:
+    """Means up to 1e4, deviations 0 to 1e3, levels into both tails; the level may come in another dtype."""
+    site = SITES[name].with_parameters(
+        {key: value.to(device, dtype) for key, value in SITES[name].parameters().items()}
+    )
+    q = torch.cat([tensor(1e-300, 1e-30), torch.linspace(1e-6, 1 - 1e-6, 2001).double(), tensor(1 - 1e-15)]).to(device)
+    mean = torch.tensor([-1e4, -1.0, 0.0, 30.0, 1e4], dtype=dtype, device=device)
+    for deviation in (0.0, 1e-6, 1e-3, 1.0, 1e3):
+        y = site.quantile(q[:, None], mean, torch.full_like(mean, deviation**2))
+        assert y.dtype == dtype and y.device == mean.device
+        assert torch.isfinite(y).all()
+        assert (y.diff(dim=0) >= 0).all()
+        assert (y[-1] > y[0]).any() or (name == "logistic" and deviation < 1e-3)
+
+
+def test_class_quantiles_are_those_of_the_probability() -> None:
+    mean, variance = tensor(-1.0, 0.0, 2.0), tensor(0.5, 1.0, 9.0)
+    draws = torch.sigmoid(
+        mean + variance.sqrt() * torch.special.ndtri((torch.arange(1, 20_000).double() / 20_000)[:, None])
+    )
+    for q in (0.025, 0.5, 0.9):
+        value = Logistic().quantile(q, mean, variance)
+        torch.testing.assert_close((draws <= value).double().mean(0), torch.full_like(mean, q), rtol=0, atol=1e-4)
+    torch.testing.assert_close(Logistic().quantile(0.5, mean, variance), torch.sigmoid(mean))
+
+
+@each_name
+@pytest.mark.parametrize("q", [0.0, 1.0, -0.1, 95.0, math.nan])
+def test_a_level_outside_0_and_1_is_refused(name: str, q: float) -> None:
+    with pytest.raises(ValueError, match="Expected 0 < q < 1, got .*95 % quantile"):
+        SITES[name].quantile(q, tensor(0.0), tensor(1.0))
+
+
+@each_noisy
+@pytest.mark.parametrize(("mean", "variance"), [(0.4, 0.0), (0.0, 1e-4), (1.3, 0.5), (-4.0, 4.0), (0.2, 900.0)])
+def test_crps_equals_its_integral(site: Gaussian | Laplace, mean: float, variance: float) -> None:
+    """The integral of F^2 below y and (1 - F)^2 above, by the distribution function checked before."""
+    unit = float(site.moments(scalar(mean), scalar(variance))[1].sqrt())
+    m, v = scalar(mean), scalar(variance)
+    for y in (mean, mean + 0.3 * unit, mean - 7 * unit):
+        below = torch.linspace(y - 60 * unit, y, 400_001, dtype=torch.float64)
+        above = 2 * y - below.flip(0)
+        expected = sum(
+            torch.trapezoid(tail.square(), grid)
+            for tail, grid in ((site.cdf(below, m, v), below), (site.cdf(2 * m - above, m, v), above))
+        )
+        torch.testing.assert_close(site.crps(scalar(y), m, v), expected, rtol=1e-6, atol=0)
+
+
+def test_crps_in_single_precision_far_and_near(device: torch.device) -> None:
+    y = torch.tensor([0.0, 1e-3, 2.0, 1e4], device=device)
+    for built in NOISY.values():
+        site = built.with_parameters({key: value.to(device) for key, value in built.parameters().items()})
+        for deviation in (0.0, 1e-4, 1.0, 1e4):
+            v = torch.full_like(y, deviation**2)
+            single, double = (site.crps(a, torch.zeros_like(a), b) for a, b in ((y, v), (y.double(), v.double())))
+            assert single.dtype == torch.float32 and (single > 0).all()
+            torch.testing.assert_close(single.double(), double, rtol=2e-6, atol=0)

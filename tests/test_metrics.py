@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 import torch
 from scipy import integrate, stats
+from sklearn.calibration import calibration_curve
+from sklearn.metrics import brier_score_loss
+from sklearn.metrics import log_loss as sklearn_log_loss
 
 from qsgp import metrics
 
@@ -95,3 +98,135 @@ def test_a_variance_must_be_positive() -> None:
 def test_a_level_is_a_probability(level: float) -> None:
     with pytest.raises(ValueError, match="0 < level < 1"):
         metrics.coverage(Y, MEAN, VARIANCE, level)
+
+
+# --- intervals and the probability integral transform ----------------------------------------------------------------
+
+STRIPS = (np.arange(10_000) + 0.5) / 10_000  # F(y) of equally likely points: a calibrated sample without a seed
+
+
+def test_intervals_are_counted_and_measured() -> None:
+    lower, upper = np.array([0.3, -2.0, 2.6, -1.0, 0.0]), np.array([0.4, -1.2, 9.0, 1.0, 6.9])
+    assert metrics.interval_coverage(Y, lower, upper) == 3 / 5  # both ends belong to the interval
+    assert metrics.interval_width(lower, upper) == pytest.approx((0.1 + 0.8 + 6.4 + 2.0 + 6.9) / 5, rel=1e-14)
+
+
+def test_crossed_intervals_are_refused() -> None:
+    with pytest.raises(ValueError, match="Expected lower <= upper, got 2 intervals that end before they start"):
+        metrics.interval_width(np.array([1.0, 0.0, 5.0]), np.array([0.5, 0.0, 4.0]))
+
+
+def test_interval_coverage_agrees_with_the_gaussian_one() -> None:
+    lower, upper = PREDICTIVE.interval(0.9)
+    assert metrics.interval_coverage(Y, lower, upper) == metrics.coverage(Y, MEAN, VARIANCE, 0.9)
+    pit = metrics.pit_gaussian(Y, MEAN, VARIANCE)
+    assert metrics.central_coverage(pit, [0.9]).item() == metrics.coverage(Y, MEAN, VARIANCE, 0.9)
+
+
+def test_equally_likely_points_are_calibrated() -> None:
+    levels = [0.01, 0.3, 0.5, 0.99]
+    np.testing.assert_allclose(metrics.central_coverage(STRIPS, levels), levels, atol=2e-4)
+    assert metrics.calibration_error(STRIPS) < 2e-4
+    assert metrics.pit_distance(STRIPS) == pytest.approx(0.5e-4, rel=1e-9)
+
+
+@pytest.mark.parametrize("ratio", [0.5, 2.0, 4.0])
+def test_calibration_error_of_a_wrong_deviation(ratio: float) -> None:
+    """Predicted deviation = ratio times the true one: level c covers 2 Phi(ratio z_c) - 1, by scipy."""
+    y = stats.norm.ppf(STRIPS)
+    pit = metrics.pit_gaussian(y, np.zeros_like(y), np.full_like(y, ratio**2))
+    levels = np.arange(1, 20) / 20
+    covered = 2 * stats.norm.cdf(ratio * stats.norm.ppf((1 + levels) / 2)) - 1
+    assert metrics.calibration_error(pit) == pytest.approx(np.abs(covered - levels).mean(), abs=2e-4)
+
+
+def test_calibration_error_is_below_one_half() -> None:
+    for pit in (np.zeros(5), np.full(5, 0.5), np.ones(5)):
+        assert metrics.calibration_error(pit) == pytest.approx(0.5, abs=1e-12)
+
+
+def test_pit_distance_equals_scipy_and_sees_what_central_intervals_do_not() -> None:
+    pit = np.random.default_rng(0).beta(2, 5, 200)
+    assert metrics.pit_distance(pit) == pytest.approx(stats.kstest(pit, "uniform").statistic, rel=1e-12)
+    folded = 0.5 + STRIPS / 2  # all targets above their median
+    assert metrics.calibration_error(folded) < 2e-4
+    assert metrics.pit_distance(folded) == pytest.approx(0.5, abs=1e-4)
+
+
+def test_crps_from_quantiles_converges_to_the_closed_form() -> None:
+    exact = metrics.crps_gaussian(Y, MEAN, VARIANCE)
+    errors = []
+    for k in (100, 1000):
+        q = (np.arange(k) + 0.5) / k
+        quantiles = stats.norm.ppf(q, MEAN[:, None], np.sqrt(VARIANCE)[:, None])
+        errors.append(abs(metrics.crps_from_quantiles(Y, list(q), quantiles) - exact))
+    assert errors[1] < 1e-3 * exact
+    assert errors[1] < errors[0] / 5
+
+
+def test_crps_from_quantiles_of_a_uniform_law() -> None:
+    """On [0, 1], CRPS(y) = y^3 / 3 + (1 - y)^3 / 3; uneven levels stand for what is nearest to them."""
+    q = np.sort(np.concatenate([np.linspace(0.001, 0.2, 400), np.linspace(0.21, 0.999, 300)]))
+    y = np.array([0.0, 0.2, 0.7, 1.0])
+    value = metrics.crps_from_quantiles(y, list(q), np.tile(q, (4, 1)))
+    assert value == pytest.approx(np.mean(y**3 + (1 - y) ** 3) / 3, abs=1e-3)
+    assert metrics.crps_from_quantiles(np.array([3.0]), [0.5], np.array([[1.0]])) == 2.0  # one value: absolute error
+    # levels 0.1, 0.5, 0.6 stand for 0 to 0.3, to 0.55, to 1; quantiles 1, 2, 4 and y = 3
+    by_hand = 2 * (0.3 * 0.1 * 2 + 0.25 * 0.5 * 1 + 0.45 * 0.4 * 1)
+    value = metrics.crps_from_quantiles(np.array([3.0]), [0.1, 0.5, 0.6], np.array([[1.0, 2.0, 4.0]]))
+    assert value == pytest.approx(by_hand, rel=1e-12)
+
+
+def test_quantiles_must_fit_their_levels() -> None:
+    with pytest.raises(ValueError, match=r"Expected quantiles of shape \(5, 2\), got \(2, 5\)"):
+        metrics.crps_from_quantiles(Y, [0.1, 0.9], np.zeros((2, 5)))
+    with pytest.raises(ValueError, match=r"Expected increasing levels q, got \[0.9, 0.1\]"):
+        metrics.crps_from_quantiles(Y, [0.9, 0.1], np.zeros((5, 2)))
+    with pytest.raises(ValueError, match="0 < level < 1, got 0.0"):
+        metrics.crps_from_quantiles(Y, [0.0, 0.5], np.zeros((5, 2)))
+
+
+# --- classes ---------------------------------------------------------------------------------------------------------
+
+PROBABILITIES = np.random.default_rng(1).uniform(0.001, 0.999, 500)
+LABELS = (np.random.default_rng(2).uniform(size=500) < PROBABILITIES**2).astype(int)
+
+
+def test_class_scores_equal_scikit_learn() -> None:
+    assert metrics.brier(PROBABILITIES, LABELS) == pytest.approx(brier_score_loss(LABELS, PROBABILITIES), rel=1e-12)
+    assert metrics.log_loss(PROBABILITIES, LABELS) == pytest.approx(sklearn_log_loss(LABELS, PROBABILITIES), rel=1e-12)
+    assert metrics.brier(torch.tensor(PROBABILITIES), torch.tensor(LABELS) == 1) == metrics.brier(PROBABILITIES, LABELS)
+
+
+def test_certainty_costs_nothing_when_right_and_all_when_wrong() -> None:
+    assert metrics.log_loss(np.array([0.0, 1.0]), np.array([0, 1])) == 0
+    assert metrics.log_loss(np.array([0.0, 1.0]), np.array([0, 0])) == math.inf
+
+
+@pytest.mark.parametrize("bins", [1, 4, 15])
+def test_expected_calibration_error_equals_scikit_learn(bins: int) -> None:
+    """Weighted by the bin counts, which calibration_curve does not return."""
+    share, mean = calibration_curve(LABELS, PROBABILITIES, n_bins=bins)
+    counts, _ = np.histogram(PROBABILITIES, bins=bins, range=(0, 1))
+    expected = np.abs(share - mean) @ counts[counts > 0] / len(LABELS)
+    assert metrics.expected_calibration_error(PROBABILITIES, LABELS, bins) == pytest.approx(expected, rel=1e-10)
+
+
+def test_expected_calibration_error_of_known_cases() -> None:
+    half, labels = np.full(1000, 0.5), np.tile([0, 1], 500)
+    assert metrics.expected_calibration_error(half, labels) == pytest.approx(0, abs=1e-12)
+    assert metrics.expected_calibration_error(np.full(1000, 0.9), labels) == pytest.approx(0.4, abs=1e-12)
+    assert metrics.expected_calibration_error(np.ones(4), np.zeros(4)) == 1  # p = 1 belongs to the last bin
+
+
+def test_bad_classes_are_refused() -> None:
+    with pytest.raises(ValueError, match="Expected labels 0 and 1, got -1.0.*positive_class"):
+        metrics.brier(np.array([0.5, 0.5]), np.array([-1, 1]))
+    with pytest.raises(ValueError, match="Expected probabilities between 0 and 1, got 1.5.*not scores"):
+        metrics.log_loss(np.array([0.5, 1.5]), np.array([0, 1]))
+    with pytest.raises(ValueError, match="Expected pit between 0 and 1, got nan"):
+        metrics.calibration_error(np.array([0.5, math.nan]))
+    with pytest.raises(ValueError, match=r"Expected labels of shape \(2,\), got \(2, 1\)"):
+        metrics.brier(np.array([0.5, 0.5]), np.array([[0], [1]]))
+    with pytest.raises(ValueError, match="Expected bins >= 1, got 0"):
+        metrics.expected_calibration_error(PROBABILITIES, LABELS, 0)

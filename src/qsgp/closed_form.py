@@ -5,6 +5,7 @@ With log g_l(f) >= c0 + c1 f - lambda f^2 / 2 the posterior is that of a GP seei
 tightened at the current posterior until nothing moves. Weights multiply sites: weight 2 is the row given twice.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
@@ -21,7 +22,6 @@ K = TypeVar("K", bound=Kernel)
 L = TypeVar("L", bound=Likelihood)
 
 _ROUNDS = 50  # of tightening; logistic and Laplace sites settle in about 10
-_JITTER = 1e-8
 _LOG_RANGE = (-12.0, 9.0)
 _LOG_NOISE_RANGE = (-11.5, 5.0)
 
@@ -62,7 +62,7 @@ class Solved:
 def solve(Gram: Float[Tensor, "n n"], sites: Sites) -> Solved:
     """Posterior and log evidence for given sites, from a factor of I + root K root (eigenvalues >= 1)."""
     root, white = sites.root, sites.white
-    B = root[:, None] * Gram * root + (1 + _JITTER) * torch.eye(len(Gram), dtype=Gram.dtype, device=Gram.device)
+    B = root[:, None] * Gram * root + torch.eye(len(Gram), dtype=Gram.dtype, device=Gram.device)
     factor = torch.linalg.cholesky(B)
     solved = torch.cholesky_solve(white[:, None], factor)[:, 0]
     evidence = sites.constant + 0.5 * (white @ white - white @ solved) - factor.diagonal().log().sum()
@@ -94,8 +94,11 @@ def fit_hyperparameters(
     weight: Float[Tensor, " n"],
     *,
     iterations: int = 100,
+    prior: Callable[[Kernel], Tensor] | None = None,
 ) -> tuple[K, L, float]:
     """Kernel and likelihood that maximise the (bound of the) log evidence summed over outputs, and that value.
+
+    ``prior`` adds a log density of the kernel's parameters.
 
     L-BFGS in the log parameters. The sites are tightened at every evaluation and held fixed in its gradient, which is
     the full one at the tightest sites.
@@ -104,6 +107,7 @@ def fit_hyperparameters(
         f"likelihood.{name}" for name in likelihood.parameters()
     ]
     first = [*kernel.parameters().values(), *likelihood.parameters().values()]
+    size = float(weight.sum())  # not len(x): a row of weight 2 is two rows
     sizes, shapes = [v.numel() for v in first], [v.shape for v in first]
 
     def unpack(flat: Tensor) -> tuple[K, L]:
@@ -127,7 +131,7 @@ def fit_hyperparameters(
             )
         except RuntimeError:  # no Cholesky factor: send the line search back
             return 1e10, np.zeros_like(point)
-        loss = -total.sum() / len(x)
+        loss = -(total.sum() if prior is None else total.sum() + prior(k)) / size
         (gradient,) = torch.autograd.grad(loss, flat)
         return float(loss.detach()), gradient.double().cpu().numpy()
 
@@ -142,4 +146,4 @@ def fit_hyperparameters(
         negative_evidence, start, jac=True, method="L-BFGS-B", bounds=limits, options={"maxiter": iterations}
     )
     k, g = unpack(torch.tensor(found.x, dtype=x.dtype, device=x.device))
-    return k, g, -float(found.fun) * len(x)
+    return k, g, -float(found.fun) * size

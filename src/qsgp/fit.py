@@ -1,10 +1,16 @@
 """The training loop, top to bottom."""
 
+import math
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import FrameType
 
 import torch
+from torch import Tensor
 
 from qsgp.problem import Problem
 from qsgp.start import start
@@ -18,6 +24,27 @@ class Fit:
 
     state: State
     history: list[dict[str, float]] = field(default_factory=list)
+    interrupted: bool = False
+
+
+@contextmanager
+def deferred_interrupt() -> Iterator[threading.Event]:
+    """Ctrl-C sets the event instead of tearing a step apart; a second one stops at once, as usual."""
+    pressed = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield pressed  # signals reach the main thread only
+        return
+
+    def press(number: int, frame: FrameType | None) -> None:
+        if pressed.is_set():
+            raise KeyboardInterrupt
+        pressed.set()
+
+    before = signal.signal(signal.SIGINT, press)
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def fit(
@@ -27,6 +54,7 @@ def fit(
     state: State | None = None,
     evaluate: Callable[[State], dict[str, float]] | None = None,
     report: Callable[[dict[str, float]], None] | None = None,
+    save: Callable[[State], None] | None = None,
     every: int = 100,
     max_seconds: float = float("inf"),
 ) -> Fit:
@@ -34,26 +62,36 @@ def fit(
 
     Every ``every`` steps a record is made: iteration, seconds, the mean sampled ELBO since the last one, and what
     ``evaluate`` adds. Draws depend on (seed, iteration) alone, so an interrupted run ends where a whole one would.
+    ``save`` is called after every step. Ctrl-C ends the loop after the step it falls in, with all that was learned.
     """
     state = start(problem, settings) if state is None else state
     result = Fit(state)
     began, elbos = time.perf_counter(), []
-    while state.t < settings.iterations and time.perf_counter() - began < max_seconds:
-        state, info = step(problem, state, settings)
-        elbos.append(torch.stack(list(info.terms.values())).sum())
-        if state.t % every and state.t < settings.iterations:
-            continue
-        elbo = -0.5 * float(torch.stack(elbos).mean())
-        if elbo != elbo or abs(elbo) == float("inf"):
-            raise FloatingPointError(
-                f"Training diverged: the sampled ELBO is {elbo} at iteration {state.t}. "
-                f"Lower the rate (now {settings.rate}), raise m_tilde (now {settings.m_tilde}) "
-                "or use a control variate."
-            )
-        elbos = []
-        record = {"iteration": float(state.t), "seconds": time.perf_counter() - began, "elbo": elbo}
-        record |= evaluate(state) if evaluate else {}
-        result.history.append(record)
-        if report:
-            report(record)
+    with deferred_interrupt() as interrupt:
+        while state.t < settings.iterations and time.perf_counter() - began < max_seconds:
+            state, info = step(problem, state, settings)
+            elbos.append(torch.stack(list(info.terms.values())).sum())
+            if save:
+                save(state)
+            result.interrupted = interrupt.is_set()
+            if state.t % every and state.t < settings.iterations and not result.interrupted:
+                continue
+            record = {"iteration": float(state.t), "seconds": time.perf_counter() - began}
+            record |= {"elbo": _mean_elbo(elbos, state, settings)} | (evaluate(state) if evaluate else {})
+            elbos = []
+            result.history.append(record)
+            if report:
+                report(record)
+            if result.interrupted:
+                break
     return result
+
+
+def _mean_elbo(losses: list[Tensor], state: State, settings: Settings) -> float:
+    elbo = -0.5 * float(torch.stack(losses).mean())
+    if not math.isfinite(elbo):
+        raise FloatingPointError(
+            f"Training diverged: the sampled ELBO is {elbo} at iteration {state.t}. "
+            f"Lower the rate (now {settings.rate}), raise m_tilde (now {settings.m_tilde}) or use a control variate."
+        )
+    return elbo

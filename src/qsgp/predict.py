@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from qsgp import estimators
@@ -11,7 +11,7 @@ from qsgp.checks import check_shape
 from qsgp.covariances import Chevron
 from qsgp.interfaces import Basis, Kernel, Likelihood, Source
 from qsgp.problem import Problem, at_hyperparameters
-from qsgp.state import State
+from qsgp.state import Rows, State
 
 
 @dataclass(frozen=True)
@@ -51,26 +51,59 @@ def predict(
     """
     check_shape("x", x, (len(x), problem.source.d), f"The model was trained on {problem.source.d} inputs.")
     basis, likelihood = at_hyperparameters(problem, state.theta)
-    index = torch.arange(basis.m, device=x.device)
-    if relevant is not None:
-        index = relevance_vectors(state, relevant)
-    parts = [_stream(basis, problem.covariance, state, rows, index, block_features) for rows in x.split(block_rows)]
+    index = None if relevant is None else relevance_vectors(state, relevant)
+    parts = [
+        stream(basis, problem.covariance, state.table, state.outputs, rows, block_features, index)
+        for rows in x.split(block_rows)
+    ]
     mean, variance = torch.cat([mean for mean, _ in parts]), torch.cat([v for _, v in parts])
     return Prediction(mean[:, 0] if state.outputs == 1 else mean, variance, likelihood)
 
 
-def _stream(
-    basis: Basis, covariance: Chevron, state: State, x: Tensor, index: Tensor, block_features: int
+def stream(
+    basis: Basis,
+    covariance: Chevron,
+    table: Float[Tensor, "m w"],
+    outputs: int,
+    x: Float[Tensor, "t d"],
+    block_features: int = 8192,
+    index: Int[Tensor, " i"] | None = None,
 ) -> tuple[Float[Tensor, "t o"], Float[Tensor, " t"]]:
-    o = state.outputs
-    f = x.new_zeros(len(x), o + covariance.k)  # phi [mu, C_dense]
+    """Mean of every output and their common variance, block by block; ``index`` restricts the functions."""
+    index = torch.arange(basis.m, device=x.device) if index is None else index
+    f = x.new_zeros(len(x), outputs + covariance.k)  # phi [mu, C_dense]
     arms = x.new_zeros(len(x))
     for block in index.split(block_features):
         Phi = basis.features(x, basis.columns(block))
-        rows = state.named(state.table[block])
+        rows = Rows.of(table[block], outputs, covariance.k)
         f += Phi @ torch.cat([rows.mu, covariance.dense_columns(block, rows.L, rows.log_c)], 1)
         arms += Phi.square() @ (covariance.diagonal_rows(block, x.dtype) * torch.exp(2 * rows.log_c))
-    return f[:, :o], f[:, o:].square().sum(1) + arms
+    return f[:, :outputs], f[:, outputs:].square().sum(1) + arms
+
+
+def stream_draws(
+    basis: Basis,
+    covariance: Chevron,
+    table: Float[Tensor, "m w"],
+    outputs: int,
+    x: Float[Tensor, "t d"],
+    count: int,
+    seed: int,
+    block_features: int = 8192,
+) -> Float[Tensor, "count t o"]:
+    """phi (mu + C eps) for ``count`` draws of eps. Weights are drawn block by block from (seed, block), so draws at
+    different x under one seed are draws of one function."""
+    shared = torch.randn(covariance.k, count * outputs, generator=torch.Generator().manual_seed(seed)).to(x)
+    f = x.new_zeros(len(x), count, outputs)
+    for number, block in enumerate(torch.arange(basis.m, device=x.device).split(block_features)):
+        generator = torch.Generator().manual_seed((seed * 1_000_003 + number + 1) % 2**63)
+        eps = torch.randn(len(block), count * outputs, generator=generator).to(x)
+        rows = Rows.of(table[block], outputs, covariance.k)
+        own = covariance.diagonal_rows(block, x.dtype) * torch.exp(rows.log_c)
+        weights = covariance.dense_columns(block, rows.L, rows.log_c) @ shared + own[:, None] * eps
+        weights = weights.reshape(len(block), count, outputs) + rows.mu[:, None]
+        f += torch.einsum("tb,bco->tco", basis.features(x, basis.columns(block)), weights)
+    return f.transpose(0, 1)
 
 
 @torch.no_grad()

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -61,3 +62,30 @@ class State:
     def scatter(self, touched: Int[Tensor, " u"], table: Float[Tensor, "u w"], sums: Float[Tensor, "u w"]) -> None:
         self.table.index_copy_(0, touched, table)
         self.sums.index_copy_(0, touched, sums)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All of it as named tensors, for a checkpoint."""
+        named = {"table": self.table, "sums": self.sums, "t": torch.tensor(self.t)}
+        named |= {f"theta.{name}": value for name, value in self.theta.items()}
+        for name, moments in self.moments.items():
+            named |= {f"first.{name}": moments.first, f"second.{name}": moments.second}
+        products = {"a": self.a, "a_prior": self.a_prior, "spread": self.spread}
+        return named | {name: value for name, value in products.items() if value is not None}
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        """Take over what `tensors` of a state of the same run gave."""
+        for name, value in self.tensors().items():
+            if name not in tensors or tensors[name].shape != value.shape or tensors[name].dtype != value.dtype:
+                raise ValueError(
+                    f"Expected {name} of shape {tuple(value.shape)} and {value.dtype} in the checkpoint, got "
+                    f"{tensors[name].shape if name in tensors else 'nothing'}. It belongs to another model."
+                )
+        self.table.copy_(tensors["table"])
+        self.sums.copy_(tensors["sums"])
+        self.t = int(tensors["t"])
+        self.theta = {name: tensors[f"theta.{name}"] for name in self.theta}
+        self.moments = {name: Moments(tensors[f"first.{name}"], tensors[f"second.{name}"]) for name in self.moments}
+        self.a, self.a_prior, self.spread = (
+            None if old is None else tensors[name]
+            for name, old in (("a", self.a), ("a_prior", self.a_prior), ("spread", self.spread))
+        )

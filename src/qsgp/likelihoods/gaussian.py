@@ -9,6 +9,8 @@ from torch import Tensor
 
 from qsgp.checks import check_finite, check_positive
 from qsgp.interfaces import Parameters, Quadratic
+from qsgp.likelihoods.laplace import expected_absolute
+from qsgp.likelihoods.levels import normal_quantile
 
 
 @dataclass(frozen=True)
@@ -61,3 +63,22 @@ class Gaussian:
         self, mean: Float[Tensor, "*#s"], variance: Float[Tensor, "*#s"]
     ) -> tuple[Float[Tensor, "*#s"], Float[Tensor, "*#s"]]:
         return mean, variance + self.noise_variance
+
+    def cdf(
+        self, y: Float[Tensor, "*#s"], mean: Float[Tensor, "*#s"], variance: Float[Tensor, "*#s"]
+    ) -> Float[Tensor, "*#s"]:
+        """Pr(below y), uniform over calibrated data: the probability integral transform."""
+        # Not ndtr: (1 + erf) / 2 has no digits left in the lower tail.
+        return 0.5 * torch.erfc((mean - y) / (2 * (variance + self.noise_variance)).sqrt())
+
+    def quantile(
+        self, q: float | Float[Tensor, "*#s"], mean: Float[Tensor, "*#s"], variance: Float[Tensor, "*#s"]
+    ) -> Float[Tensor, "*#s"]:
+        return mean + (variance + self.noise_variance).sqrt() * normal_quantile(q, mean)
+
+    def crps(
+        self, y: Float[Tensor, "*#s"], mean: Float[Tensor, "*#s"], variance: Float[Tensor, "*#s"]
+    ) -> Float[Tensor, "*#s"]:
+        """E|y - y'| - E|y' - y''| / 2 for independent draws y', y'' of the prediction; in the unit of y."""
+        total = variance + self.noise_variance
+        return expected_absolute(y - mean, total.sqrt()) - (total / math.pi).sqrt()

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from qsgp.interfaces import Parameters, Quadratic
+from qsgp.likelihoods.levels import normal_quantile
 from qsgp.likelihoods.quadrature import gaussian_nodes
 
 _MOST_POINTS = 401
@@ -83,6 +84,15 @@ class Logistic:
         positive, negative = (self.log_density(y, mean, variance).exp() for y in (one, -one))
         total = positive + negative  # 1 up to rounding
         return positive / total, positive * negative / total.square()
+
+    def quantile(
+        self, q: float | Float[Tensor, "*#s"], mean: Float[Tensor, "*#s"], variance: Float[Tensor, "*#s"]
+    ) -> Float[Tensor, "*#s"]:
+        """Of the probability sigmoid(f), a monotone map of f: what the model does not know of the odds.
+
+        A label has no useful quantiles. The median is sigmoid(mean), not the class probability E sigmoid(f).
+        """
+        return torch.sigmoid(mean + variance.sqrt() * normal_quantile(q, mean))
 
 
 def jaakkola_jordan(xi: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:

@@ -1,0 +1,184 @@
+"""What remains after training: mean and variance of f at new inputs, coherent draws of f, and how to store it.
+
+Two kinds with the same three verbs (`latent`, `sample`, `parts`): the exact GP of small data, and a table over basis
+functions. Both work on standardised inputs and targets; the estimators translate.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from qsgp.bases import Fourier, Inducing, KernelFunctions
+from qsgp.closed_form import Sites, Solved, solve, tighten
+from qsgp.covariances import Chevron
+from qsgp.interfaces import Basis, Kernel, Likelihood, SpectralKernel
+from qsgp.kernels import BY_NAME as KERNELS
+from qsgp.likelihoods import BY_NAME as LIKELIHOODS
+from qsgp.predict import stream, stream_draws
+
+# Fourier features of a prior draw in `ClosedForm.sample`; the data correct what they get wrong.
+_PRIOR_FEATURES = 4096
+
+
+@dataclass(frozen=True)
+class ClosedForm:
+    """The exact GP: quadratic sites at the training points, one posterior for each output."""
+
+    kernel: Kernel
+    likelihood: Likelihood
+    x: Float[Tensor, "n d"]
+    Y: Float[Tensor, "n o"]
+    weight: Float[Tensor, " n"]
+    xi: Float[Tensor, "n o"]  # where the sites touch
+    solved: tuple[Solved, ...] = field(repr=False)
+
+    @classmethod
+    def build(
+        cls, kernel: Kernel, likelihood: Likelihood, x: Tensor, Y: Tensor, weight: Tensor, xi: Tensor | None = None
+    ) -> "ClosedForm":
+        """Solve for every output; a stored ``xi`` gives the stored posterior back to the last bit."""
+        with torch.no_grad():
+            Gram = kernel(x, x)
+            if xi is None:
+                xi = torch.stack([tighten(Gram, likelihood, y, weight) for y in Y.mT], 1)
+            sites = [Sites.of(likelihood, y, at, weight) for y, at in zip(Y.mT, xi.mT, strict=True)]
+            return cls(kernel, likelihood, x, Y, weight, xi, tuple(solve(Gram, site) for site in sites))
+
+    @torch.no_grad()
+    def latent(
+        self, x: Float[Tensor, "t d"], block_rows: int = 4096
+    ) -> tuple[Float[Tensor, "t o"], Float[Tensor, "t o"]]:
+        """Mean and variance of f for every output. Cost O(t n^2), memory O(block_rows n)."""
+        parts = [self._latent(rows.to(self.x)) for rows in x.split(block_rows)]
+        return torch.cat([mean for mean, _ in parts]), torch.cat([variance for _, variance in parts])
+
+    def _latent(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        k_star, prior = self.kernel(self.x, x), self.kernel.diag(x)
+        means, variances = [], []
+        for solved in self.solved:
+            half = torch.linalg.solve_triangular(solved.factor, solved.sites.root[:, None] * k_star, upper=False)
+            means.append(k_star.mT @ solved.alpha)
+            variances.append((prior - half.square().sum(0)).clamp_min(1e-12 * prior))
+        return torch.stack(means, 1), torch.stack(variances, 1)
+
+    @torch.no_grad()
+    def sample(self, x: Float[Tensor, "t d"], count: int, seed: int) -> Float[Tensor, "count t o"]:
+        """Draws of f, coherent over x, linear in its length: a prior draw, corrected at the data (Matheron's rule)."""
+        x = x.to(self.x)
+        generator = torch.Generator().manual_seed(seed)
+        basis = Fourier(_spectral(self.kernel), _PRIOR_FEATURES, seed=seed)
+        columns = basis.columns(torch.arange(_PRIOR_FEATURES, device=x.device))
+        at_data, at_x = basis.features(self.x, columns), basis.features(x, columns)
+        k_star = self.kernel(x, self.x)
+        draws = []
+        for solved in self.solved:
+            w = torch.randn(_PRIOR_FEATURES, count, generator=generator, dtype=torch.float64).to(x)
+            noise = torch.randn(len(self.x), count, generator=generator, dtype=torch.float64).to(x)
+            root = solved.sites.root[:, None]
+            residual = solved.sites.white[:, None] - root * (at_data @ w) - noise
+            draws.append((at_x @ w + k_star @ (root * torch.cholesky_solve(residual, solved.factor))).mT)
+        return torch.stack(draws, 2)
+
+    def parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        header = {"kind": "closed form", **describe(self.kernel, self.likelihood)}
+        return header, {
+            "x": self.x,
+            "Y": self.Y,
+            "weight": self.weight,
+            "xi": self.xi,
+            **tensors_of(self.kernel, self.likelihood),
+        }
+
+
+@dataclass(frozen=True)
+class Features:
+    """Weights over basis functions: mean phi mu, variance phi Sigma phi^T with a chevron Sigma."""
+
+    basis: Basis
+    likelihood: Likelihood
+    covariance: Chevron
+    table: Float[Tensor, "m w"]  # [mu (outputs) | L (k) | log_c]
+    outputs: int
+
+    @property
+    def kernel(self) -> Kernel:
+        return self.basis.kernel
+
+    @torch.no_grad()
+    def latent(
+        self, x: Float[Tensor, "t d"], block_rows: int = 4096, block_features: int = 8192
+    ) -> tuple[Float[Tensor, "t o"], Float[Tensor, "t o"]]:
+        parts = [
+            stream(self.basis, self.covariance, self.table, self.outputs, rows.to(self.table), block_features)
+            for rows in x.split(block_rows)
+        ]
+        mean = torch.cat([mean for mean, _ in parts])
+        return mean, torch.cat([variance for _, variance in parts])[:, None].expand_as(mean)
+
+    @torch.no_grad()
+    def sample(self, x: Float[Tensor, "t d"], count: int, seed: int) -> Float[Tensor, "count t o"]:
+        """Draws of f from draws of the weights: linear in the number of points, coherent over them."""
+        x = x.to(self.table)
+        return torch.cat(
+            [
+                stream_draws(self.basis, self.covariance, self.table, self.outputs, rows, count, seed)
+                for rows in x.split(4096)
+            ],
+            1,
+        )
+
+    def parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        basis = self.basis
+        header: dict[str, Any] = {"kind": "features", **describe(basis.kernel, self.likelihood)}
+        header |= {"basis": type(basis).__name__, "k": self.covariance.k, "outputs": self.outputs, "m": basis.m}
+        tensors = {"table": self.table, **tensors_of(basis.kernel, self.likelihood)}
+        if isinstance(basis, Fourier):
+            header |= {"seed": basis.seed, "orthogonal": basis.orthogonal}
+        else:
+            assert isinstance(basis, Inducing | KernelFunctions)
+            tensors["Z"] = basis.Z
+        return header, tensors
+
+
+Posterior = ClosedForm | Features
+
+
+def _spectral(kernel: Kernel) -> SpectralKernel:
+    assert isinstance(kernel, SpectralKernel)
+    return kernel
+
+
+def describe(kernel: Kernel, likelihood: Likelihood) -> dict[str, Any]:
+    """Kernel and likelihood by their public names."""
+    kernels = {constructor: name for name, constructor in KERNELS.items()}
+    sites = {constructor: name for name, constructor in LIKELIHOODS.items()}
+    return {"kernel": kernels[type(kernel)], "likelihood": sites[type(likelihood)]}
+
+
+def tensors_of(kernel: Kernel, likelihood: Likelihood) -> dict[str, Tensor]:
+    named = {f"kernel.{name}": value for name, value in vars(kernel).items()}
+    return named | {f"likelihood.{name}": v for name, v in vars(likelihood).items() if isinstance(v, Tensor)}
+
+
+def posterior_from(header: dict[str, Any], tensors: dict[str, Tensor]) -> Posterior:
+    """The inverse of ``parts``."""
+    kernel = KERNELS[header["kernel"]](tensors["kernel.lengthscale"], tensors["kernel.variance"])
+    own = {name.removeprefix("likelihood."): value for name, value in tensors.items() if name.startswith("likelihood.")}
+    likelihood = LIKELIHOODS[header["likelihood"]](**own)
+    if header["kind"] == "closed form":
+        return ClosedForm.build(kernel, likelihood, tensors["x"], tensors["Y"], tensors["weight"], tensors["xi"])
+    basis: Basis
+    if header["basis"] == "Fourier":
+        basis = Fourier(_spectral(kernel), header["m"], header["seed"], header["orthogonal"])
+    else:
+        basis = (Inducing if header["basis"] == "Inducing" else KernelFunctions)(kernel, tensors["Z"])
+    return Features(basis, likelihood, Chevron(header["m"], header["k"]), tensors["table"], header["outputs"])
+
+
+def on_device(posterior: Posterior, device: str | torch.device) -> Posterior:
+    """The same posterior with all its tensors on ``device``."""
+    header, tensors = posterior.parts()
+    return posterior_from(header, {name: value.to(device) for name, value in tensors.items()})

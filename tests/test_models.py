@@ -1,0 +1,309 @@
+"""The estimators as their users meet them."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import make_moons
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import qsgp
+from qsgp import QSGPClassifier, QSGPRegressor, QSRVMClassifier, QSRVMRegressor
+
+ALL = [QSGPRegressor, QSGPClassifier, QSRVMRegressor, QSRVMClassifier]
+
+
+def wave(n=80, seed=0, d=2):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-3, 3, (n, d))
+    return X, 10 + 5 * np.sin(X[:, 0]) + 0.3 * rng.normal(size=n)
+
+
+def fitted(cls, **settings):
+    if issubclass(cls, QSGPRegressor | QSRVMRegressor):
+        return cls(random_state=0, **settings).fit(*wave())
+    return cls(random_state=0, **settings).fit(*make_moons(80, noise=0.1, random_state=0))
+
+
+def test_regression_is_accurate_and_honest():
+    X, y = wave(300)
+    X_new, y_new = wave(400, seed=1)
+    model = QSGPRegressor(random_state=0).fit(X, y)
+    mean, deviation = model.predict(X_new, return_std=True)
+    assert np.sqrt(np.mean((mean - y_new) ** 2)) < 0.36
+    lower, upper = model.predict_interval(X_new, coverage=0.9)
+    assert 0.85 < np.mean((y_new > lower) & (y_new < upper)) < 0.95
+    assert 0.06 < model.noise_variance_ < 0.14 and model.lengthscale_.shape == (2,)
+    scores = model.log_density(X_new, y_new)
+    wanted = -0.5 * ((y_new - mean) / deviation) ** 2 - np.log(deviation) - 0.5 * np.log(2 * np.pi)
+    np.testing.assert_allclose(scores, wanted, rtol=1e-6)
+
+
+def test_the_deviation_grows_away_from_the_data():
+    model = fitted(QSGPRegressor)
+    _, near = model.predict([[0.0, 0.0]], return_std=True)
+    _, far = model.predict([[100.0, 100.0]], return_std=True)
+    assert far > 3 * near
+
+
+def test_outliers_do_not_move_the_laplace_likelihood():
+    X, y = wave(150)
+    y[::10] += 60
+    X_new, _ = wave(100, seed=2)
+    truth = 10 + 5 * np.sin(X_new[:, 0])
+    errors = [
+        np.abs(QSGPRegressor(likelihood=name, random_state=0).fit(X, y).predict(X_new) - truth).mean()
+        for name in ("laplace", "gaussian")
+    ]
+    assert errors[0] < 0.5 and errors[0] < 0.3 * errors[1]
+
+
+def test_several_outputs_and_a_linear_mean():
+    X, y = wave(100)
+    Y = np.stack([y, 3 * X[:, 1] + 100], 1)
+    model = QSGPRegressor(mean="linear", random_state=0).fit(X, Y)
+    mean, deviation = model.predict(X, return_std=True)
+    assert mean.shape == deviation.shape == (100, 2)
+    far = model.predict([[0.0, 50.0]])
+    assert abs(far[0, 1] - 250) < 5
+    assert model.sample_y(X[:7], 3).shape == (7, 2, 3)
+
+
+def test_draws_of_the_function_have_its_mean_and_deviation():
+    """4,000 draws: mean and deviation within 6 standard errors of the posterior's."""
+    model = fitted(QSGPRegressor)
+    X_new = np.array([[0.0, 0.0], [0.1, 0.0], [5.0, 5.0]])
+    draws = model.sample_y(X_new, 4000, random_state=1)
+    mean, deviation = model.predict(X_new, return_std=True)
+    latent = np.sqrt(deviation**2 - model.noise_variance_)
+    assert np.all(np.abs(draws.mean(1) - mean) < 6 * latent / np.sqrt(4000) + 0.02 * latent)
+    np.testing.assert_allclose(draws.std(1), latent, rtol=0.1)
+    assert np.corrcoef(draws[:2])[0, 1] > 0.9  # neighbours move together
+    np.testing.assert_allclose(model.sample_y(X_new[:1], 4000, random_state=1)[0], draws[0], rtol=1e-6)
+
+
+def test_classes_probabilities_and_unknown_labels():
+    X, y = make_moons(200, noise=0.15, random_state=0)
+    labels = np.array(["no", "yes"])[y]
+    model = QSGPClassifier(random_state=0).fit(X, labels)
+    assert model.score(X, labels) > 0.95
+    proba = model.predict_proba(X)
+    np.testing.assert_allclose(proba.sum(1), 1)
+    assert (model.log_density(X, labels) <= 0).all()
+    with pytest.raises(ValueError, match="labels among .*, got 'perhaps'"):
+        model.log_density(X[:1], ["perhaps"])
+    three = QSGPClassifier(random_state=0).fit(X, np.digitize(X[:, 0], [0, 1]))
+    assert three.predict_proba(X).shape == (200, 3) and three.score(X, np.digitize(X[:, 0], [0, 1])) > 0.95
+
+
+def test_relevance_vectors_are_few():
+    X, y = wave(200, d=1)
+    model = QSRVMRegressor(kernel="rbf", random_state=0).fit(X, y)
+    assert 2 <= len(model.relevance_) <= 40
+    truth = 10 + 5 * np.sin(X[:, 0])
+    assert np.sqrt(np.mean((model.predict(X) - truth) ** 2)) < 0.3
+
+
+def test_more_rows_than_the_closed_form_takes():
+    X, y = wave(5000)
+    model = QSGPRegressor(random_state=0, n_features=200, max_iter=60).fit(X, y)
+    X_new, y_new = wave(500, seed=3)
+    assert np.sqrt(np.mean((model.predict(X_new) - y_new) ** 2)) < 0.4
+    assert model.n_iter_ == 60 and model.history_[-1]["iteration"] == 60
+    lower, upper = model.predict_interval(X_new)
+    assert 0.9 < np.mean((y_new > lower) & (y_new < upper)) < 0.99
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_a_saved_model_predicts_the_same(cls, tmp_path):
+    model = fitted(cls)
+    path = tmp_path / "model.qsgp"
+    model.save(path)
+    again = qsgp.load(path)
+    X = wave(20, seed=5)[0]
+    assert type(again) is cls and again.get_params()["kernel"] == model.get_params()["kernel"]
+    if hasattr(model, "sample_y"):
+        np.testing.assert_allclose(again.predict(X), model.predict(X), rtol=1e-6)
+    if hasattr(model, "predict_proba"):
+        np.testing.assert_allclose(again.predict_proba(X), model.predict_proba(X), rtol=1e-6)
+        assert (again.predict(X) == model.predict(X)).all()
+    again.save(tmp_path / "second.qsgp")
+
+
+def test_calibration_is_kept_in_the_file(tmp_path):
+    model = fitted(QSGPRegressor).calibrate(*wave(200, seed=8))
+    X_new, y_new = wave(1000, seed=9)
+    lower, upper = model.predict_interval(X_new, 0.9)
+    assert 0.86 < np.mean((y_new > lower) & (y_new < upper)) < 0.94
+    model.save(tmp_path / "m.qsgp")
+    np.testing.assert_allclose(qsgp.load(tmp_path / "m.qsgp").predict_interval(X_new, 0.9)[0], lower)
+
+
+def test_pipelines_searches_and_clones():
+    X, y = wave(60)
+    pipe = make_pipeline(StandardScaler(), QSGPRegressor(learn_hyperparameters=False))
+    assert cross_val_score(pipe, X, y, cv=3).shape == (3,)
+    search = GridSearchCV(QSGPRegressor(learn_hyperparameters=False), {"kernel": ["rbf", "matern32"]}, cv=2).fit(X, y)
+    assert search.best_params_["kernel"] in ("rbf", "matern32")
+    model = QSGPRegressor(kernel="rbf", random_state=3)
+    assert clone(model).get_params() == model.get_params()
+
+
+@pytest.mark.parametrize(
+    "convert", [torch.tensor, np.asfortranarray, lambda a: a.astype(np.float32), lambda a: a.tolist()]
+)
+def test_any_table_of_numbers_will_do(convert):
+    X, y = wave(40)
+    model = QSGPRegressor(learn_hyperparameters=False).fit(convert(X), convert(y))
+    wanted = QSGPRegressor(learn_hyperparameters=False).fit(X, y)
+    np.testing.assert_allclose(model.predict(convert(X)), wanted.predict(X), rtol=1e-4)
+
+
+STRANGE = {
+    "one row": (np.ones((1, 3)), np.ones(1)),
+    "two rows": (np.eye(2), np.array([0.0, 1.0])),
+    "constant column": (np.c_[wave(30)[0], np.full(30, 7.0)], wave(30)[1]),
+    "all columns constant": (np.ones((30, 2)), wave(30)[1]),
+    "constant target": (wave(30)[0], np.full(30, 4.2)),
+    "duplicate rows": (np.repeat(wave(5)[0], 8, 0), np.repeat(wave(5)[1], 8)),
+    "huge scale": (1e200 * wave(30)[0], 1e100 * wave(30)[1]),
+    "tiny scale": (1e-200 * wave(30)[0], 1e-100 * wave(30)[1]),
+    "heavy tails": (wave(60)[0], np.tan(np.linspace(-1.57, 1.57, 60))),
+    "integers": (np.arange(60).reshape(30, 2), np.arange(30)),
+    "booleans": (np.arange(60).reshape(30, 2) % 2 == 0, np.arange(30)),
+    "more inputs than rows": (np.random.default_rng(0).normal(size=(10, 50)), np.arange(10.0)),
+}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_strange_but_finite_data_give_a_finite_model(name):
+    X, y = STRANGE[name]
+    model = QSGPRegressor(random_state=0).fit(X, y)
+    mean, deviation = model.predict(X, return_std=True)
+    assert np.isfinite(mean).all() and np.isfinite(deviation).all() and (deviation > 0).all()
+
+
+def bad(X=None, y=None, **settings):
+    good_X, good_y = wave(20)
+    return (good_X if X is None else X, good_y if y is None else y, settings)
+
+
+def with_nan():
+    X = wave(20)[0]
+    X[3, 1] = np.nan
+    return X
+
+
+BAD = {
+    "missing value": (bad(X=with_nan()), "NaN"),
+    "strings": (bad(X=np.array([["a", "b"]] * 20)), "could not convert|Unable to convert|dtype"),
+    "complex": (bad(X=wave(20)[0] * 1j), "Complex"),
+    "one dimension": (bad(X=np.arange(20.0)), "2D array"),
+    "lengths": (bad(y=np.arange(19.0)), "inconsistent numbers of samples"),
+    "infinite target": (bad(y=np.r_[np.inf, np.zeros(19)]), "infinity"),
+    "unknown kernel": (bad(kernel="linear"), "kernel among 'auto', 'rbf'.*got 'linear'"),
+    "later covariance": (bad(covariance="support"), "covariance among 'auto', 'meanfield'.*got 'support'"),
+    "later optimizer": (bad(optimizer="preconditioned"), "optimizer among 'auto', 'adagrad'"),
+    "wrong likelihood": (bad(likelihood="logistic"), "likelihood among 'gaussian', 'laplace'"),
+    "negative count": (bad(n_features=-2), "n_features to be a whole number >= 1.*got -2"),
+    "fractional count": (bad(batch_points=2.5), "batch_points to be a whole number.*got 2.5"),
+    "odd features": (bad(n_features=7), "even m >= 2"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_named(name, without_shape_checks):
+    (X, y, settings), message = BAD[name]
+    with pytest.raises(ValueError, match=message):
+        QSGPRegressor(**settings).fit(X, y)
+
+
+def test_wrong_width_and_one_class_are_named(without_shape_checks):
+    with pytest.raises(ValueError, match="3 features, but QSGPRegressor is expecting 2"):
+        fitted(QSGPRegressor).predict(np.ones((4, 3)))
+    with pytest.raises(ValueError, match="two classes or more, got 1 class"):
+        QSGPClassifier().fit(np.eye(4), np.ones(4))
+    with pytest.raises(ValueError, match="0 < coverage < 1, got 95"):
+        fitted(QSGPRegressor).predict_interval(np.ones((4, 2)), 95)
+    with pytest.raises(ValueError, match="positive sample_weight"):
+        QSGPRegressor().fit(*wave(10), sample_weight=np.zeros(10))
+
+
+def large(folder, **settings):
+    """Beyond the closed form by choice of the basis, so that training runs and can be stored."""
+    defaults = {"basis": "fourier", "n_features": 40, "max_iter": 40, "random_state": 0}
+    return QSGPRegressor(**{**defaults, **settings}, checkpoint=folder)
+
+
+def test_a_finished_run_is_resumed_and_says_so(tmp_path):
+    X, y = wave(100)
+    first = large(tmp_path).fit(X, y)
+    with pytest.warns(UserWarning, match="Resumed from iteration 40"):
+        again = large(tmp_path).fit(X, y)
+    np.testing.assert_array_equal(first.predict(X), again.predict(X))
+
+
+def test_other_data_or_arguments_are_refused_by_name(tmp_path):
+    X, y = wave(100)
+    large(tmp_path).fit(X, y)
+    with pytest.raises(ValueError, match="got others: .*targets was .* and is now"):
+        large(tmp_path).fit(X, y + np.sin(X[:, 1]))
+    with pytest.raises(ValueError, match="iterations was 40 and is now 50"):
+        large(tmp_path, max_iter=50).fit(X, y)
+
+
+KILLED = """
+import dataclasses, os, signal, sys, warnings
+import numpy as np
+sys.path.insert(0, sys.argv[2])
+from qsgp import QSGPRegressor, defaults
+stop = int(sys.argv[3])
+original = defaults.resume
+def often(problem, settings, options):
+    state, save = original(problem, settings, dataclasses.replace(options, checkpoint_seconds=0.0))
+    def then_die(state, now=False):
+        save(state, now)
+        if state.t == stop:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return state, then_die
+defaults.resume = often
+rng = np.random.default_rng(0)
+X = rng.uniform(-3, 3, (100, 2))
+y = 10 + 5 * np.sin(X[:, 0]) + 0.3 * rng.normal(size=100)
+warnings.simplefilter("ignore")
+model = QSGPRegressor(basis="fourier", n_features=40, max_iter=40, random_state=0, checkpoint=sys.argv[1]).fit(X, y)
+np.save(sys.argv[1] + "/prediction.npy", model.predict(X))
+"""
+
+
+def test_a_killed_run_resumes_bit_for_bit(tmp_path):
+    """kill -9 after steps 7 and 23; the third start finishes with the prediction of an undisturbed run."""
+    source = str(Path(__file__).parent.parent / "src")
+    outcomes = []
+    for stop in ("7", "23", "-1"):
+        command = [sys.executable, "-c", KILLED, str(tmp_path / "killed"), source, stop]
+        outcomes.append(subprocess.run(command, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}).returncode)
+    assert outcomes == [-signal.SIGKILL, -signal.SIGKILL, 0]
+    whole = [sys.executable, "-c", KILLED, str(tmp_path / "whole"), source, "-1"]
+    subprocess.run(whole, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    killed, undisturbed = (np.load(tmp_path / name / "prediction.npy") for name in ("killed", "whole"))
+    np.testing.assert_array_equal(killed, undisturbed)
+
+
+def test_ctrl_c_leaves_a_fitted_model_and_a_checkpoint(tmp_path):
+    X, y = wave(100)
+    model = large(tmp_path, max_iter=100_000)
+    threading.Timer(3.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.warns(UserWarning, match="Interrupted after .* of 100000 iterations"):
+        model.fit(X, y)
+    assert np.isfinite(model.predict(X)).all() and 0 < model.n_iter_ < 100_000
+    assert list(tmp_path.glob("step-*.qsgp"))
