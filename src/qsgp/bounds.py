@@ -17,12 +17,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from qsgp.checks import check_rows
+from qsgp.checks import check_rows, check_shape, check_vectors
 from qsgp.interfaces import Likelihood
+
+_REMEDY = "Give one entry (or row) for each drawn function."
 
 
 def sampled_argument(Phi_li: Float[Tensor, "l i"], mu_i: Float[Tensor, " i"], m: int) -> Float[Tensor, " l"]:
     """Unbiased estimate (m / m_tilde) phi_i mu_i of phi mu. Two independent draws multiply to one of (phi mu)^2."""
+    check_shape("mu_i", mu_i, (Phi_li.shape[1],), _REMEDY)
     return m / len(mu_i) * (Phi_li @ mu_i)
 
 
@@ -39,6 +42,9 @@ def sampled_variance(
     (columns / r_tilde) (m / m_tilde)^2 sum_r (phi_i c_ir) (phi_j c_jr). It may be negative: leave it so, clamping
     would bias it. Cost O(n_tilde m_tilde r_tilde).
     """
+    check_rows(Phi_li=Phi_li, Phi_lj=Phi_lj)
+    check_shape("C_ir", C_ir, (Phi_li.shape[1], C_ir.shape[-1]), _REMEDY)
+    check_shape("C_jr", C_jr, (Phi_lj.shape[1], C_ir.shape[-1]), _REMEDY)
     r_tilde = max(C_ir.shape[1], 1)  # a mean-field C has no dense columns, and no variance from them
     scale = columns / r_tilde * (m / len(C_ir)) * (m / len(C_jr))
     return scale * ((Phi_li @ C_ir) * (Phi_lj @ C_jr)).sum(1)
@@ -49,6 +55,7 @@ def diagonal_variance(Phi_lr: Float[Tensor, "l r"], c_r: Float[Tensor, " r"], m:
 
     One draw suffices: such a column meets the row r alone.
     """
+    check_shape("c_r", c_r, (Phi_lr.shape[1],), _REMEDY)
     return m / len(c_r) * (Phi_lr.square() @ c_r.square())
 
 
@@ -57,6 +64,7 @@ def conditional_variance(Phi_li: Float[Tensor, "l i"], C_i: Float[Tensor, "i c"]
 
     C_i holds whole rows of C (or of its dense columns), so that repeats of a row share their noise.
     """
+    check_shape("C_i", C_i, (Phi_li.shape[1], C_i.shape[-1]), _REMEDY)
     return (m / len(C_i)) ** 2 * (Phi_li @ C_i).square().sum(1)
 
 
@@ -68,6 +76,8 @@ def conditional_diagonal_variance(
     ``repeats_i`` counts how often the column at each position occurs in i (1 without replacement): k equal positions
     share one noise and give (k phi c)^2 together, k phi^2 c^2 each.
     """
+    check_shape("c_i", c_i, (Phi_li.shape[1],), _REMEDY)
+    check_shape("repeats_i", repeats_i, (Phi_li.shape[1],), _REMEDY)
     return (m / len(c_i)) ** 2 * (Phi_li.square() @ (repeats_i * c_i.square()))
 
 
@@ -83,7 +93,7 @@ def site_bound_a(
 
     Concave in (mu, C). Equal to the exact value at m_tilde = m without replacement.
     """
-    check_rows(y_l=y_l, f_hat=f_hat, v_given_i=v_given_i)
+    check_vectors(y_l=y_l, f_hat=f_hat, v_given_i=v_given_i)
     known = v_given_i > 0  # the square root has no gradient at 0
     deviation = torch.where(known, torch.where(known, v_given_i, 1.0).sqrt(), 0.0)
     return _total(likelihood.expected_log_site(y_l, f_hat, deviation), n, weight)
@@ -103,7 +113,7 @@ def site_bound_b(
     eta > 0 must not come from the current draw of i, j, r: with eta = sqrt(v_hat) this is no bound. Any other eta is
     valid, eta = sqrt(v) is tight. v_hat is unbiased and may be negative; do not clamp it.
     """
-    check_rows(y_l=y_l, f_hat=f_hat, v_hat=v_hat, eta=eta)
+    check_vectors(y_l=y_l, f_hat=f_hat, v_hat=v_hat, eta=eta)
     return _total(likelihood.expected_log_site(y_l, f_hat, 0.5 * (eta + v_hat / eta)), n, weight)
 
 
@@ -123,7 +133,7 @@ def site_bound_q(
     xi must not come from the current draw of i, j, r: its own noise would be fitted and the value exceed the truth.
     The mean over draws is the full-batch value, so is the mean gradient; the gap to the truth is the site's alone.
     """
-    check_rows(y_l=y_l, f_hat=f_hat, f2_hat=f2_hat, v_hat=v_hat, xi=xi)
+    check_vectors(y_l=y_l, f_hat=f_hat, f2_hat=f2_hat, v_hat=v_hat, xi=xi)
     constant, linear, quadratic = likelihood.quadratic_bound(y_l, xi)
     return _total(constant + linear * f_hat + quadratic * (f2_hat + v_hat), n, weight)
 

@@ -20,6 +20,26 @@ def check_shape(name: str, tensor: Tensor, expected: tuple[int, ...], remedy: st
         raise ValueError(f"Expected {name} of shape {expected}, got {tuple(tensor.shape)}. {remedy}")
 
 
+def check_vectors(**named: Tensor) -> int:
+    """All tensors are vectors of one length; returns it. (l,) against (l, 1) would broadcast to l^2 and pass unseen."""
+    size = check_rows(**named)
+    for name, tensor in named.items():
+        check_shape(name, tensor, (size,), "Give a vector (flatten a column).")
+    return size
+
+
+def check_tensor(name: str, value: object, remedy: str) -> None:
+    """A floating-point tensor, not a number, a list, an array or integers."""
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
+        raise ValueError(f"Expected {name} as a floating-point tensor, got {kind}. {remedy}")
+
+
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"Expected {name} among {choices}, got {value!r}. Use one of them.")
+
+
 def check_sample_size(name: str, size: int, population_name: str, population: int) -> None:
     """A draw without replacement cannot exceed what it draws from."""
     if not 1 <= size <= population:
@@ -29,7 +49,7 @@ def check_sample_size(name: str, size: int, population_name: str, population: in
         )
 
 
-def check_positive(name: str, value: float | Tensor, remedy: str) -> None:
+def check_positive(name: str, value: float | int | Tensor, remedy: str) -> None:
     """``value`` > 0 everywhere. CUDA tensors pass unread: looking at them would stop the device."""
     if isinstance(value, Tensor):
         if value.is_cuda:

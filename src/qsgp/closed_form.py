@@ -129,7 +129,7 @@ def fit_hyperparameters(
             total = torch.stack(
                 [solve(Gram, Sites.of(g, y, xi, weight)).evidence for y, xi in zip(Y.mT, xis, strict=True)]
             )
-        except RuntimeError:  # no Cholesky factor: send the line search back
+        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # no Cholesky factor: send the line search back
             return 1e10, np.zeros_like(point)
         loss = -(total.sum() if prior is None else total.sum() + prior(k)) / size
         (gradient,) = torch.autograd.grad(loss, flat)

@@ -118,6 +118,13 @@ def standardise(train: Float[np.ndarray, "n *c"], *others: np.ndarray) -> tuple[
 
     A column that is constant in ``train`` is only centred. Statistics are summed in float64.
     """
+    if not np.issubdtype(train.dtype, np.floating):
+        raise ValueError(f"Expected train in floating point, got {train.dtype}. Convert it with astype(np.float32).")
+    for rows in others:
+        if rows.shape[1:] != train.shape[1:]:
+            raise ValueError(
+                f"Expected rows of shape {train.shape[1:]} as in train, got {rows.shape[1:]}. Pass the same columns."
+            )
     mean = train.mean(0, dtype=np.float64)
     constant = train.max(0) == train.min(0)
     scale = np.where(constant, 1.0, train.std(0, dtype=np.float64))
@@ -161,6 +168,8 @@ def robot_arm_chunks(
         raise ValueError(f"Expected n >= 1 and chunk >= 1, got n = {n} and chunk = {chunk}. Ask for one row or more.")
     if not noise >= 0:
         raise ValueError(f"Expected noise >= 0, got {noise}. It is the deviation of the noise; 0 switches it off.")
+    if not 0 <= random_state < 2**128:
+        raise ValueError(f"Expected 0 <= random_state < 2^128, got {random_state}. Reduce it modulo 2^128.")
     bounds = ((start, min(start + chunk, n)) for start in range(0, n, chunk))
     return (_robot_arm_rows(start, stop, noise, random_state) for start, stop in bounds)
 

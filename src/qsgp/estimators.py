@@ -12,9 +12,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from qsgp.checks import check_positive, check_rows, check_shape
+from qsgp.checks import check_positive, check_rows, check_shape, check_vectors
 
 _NOISE_REMEDY = "Give the noise variance, not its logarithm; for noise-free data use a small value such as 1e-6."
+_ROWS_REMEDY = "Give one row for each drawn function, and the same columns for both draws."
+_DIAGONAL_REMEDY = "The diagonal of C is taken at the columns r."
 
 
 def gram_quadratic(
@@ -30,6 +32,8 @@ def gram_quadratic(
     n m^2 / (n_tilde m_tilde^2) v_j^T Phi_lj^T Phi_li v_i. Cost O(n_tilde m_tilde c).
     """
     n_tilde = check_rows(Phi_li=Phi_li, Phi_lj=Phi_lj)
+    check_shape("V_i", V_i, (Phi_li.shape[1], V_i.shape[-1]), _ROWS_REMEDY)
+    check_shape("V_j", V_j, (Phi_lj.shape[1], V_i.shape[-1]), _ROWS_REMEDY)
     scale = n / n_tilde * (m / len(V_i)) * (m / len(V_j))
     return scale * ((Phi_li @ V_i) * (Phi_lj @ V_j)).sum(0)
 
@@ -45,6 +49,7 @@ def prior_quadratic(
     if S.ndim == 1:
         check_shape("s_i", S, (len(V_i),), "The diagonal of S is taken at the rows i.")
         return m / len(V_i) * (S[:, None] * V_i.square()).sum(0)
+    check_shape("V_j", V_j, (len(V_j), V_i.shape[-1]), _ROWS_REMEDY)
     check_shape("S_ji", S, (len(V_j), len(V_i)), "Rows of the block follow j, columns follow i.")
     return (m / len(V_i)) * (m / len(V_j)) * (V_j * (S @ V_i)).sum(0)
 
@@ -66,6 +71,9 @@ def mean_loss(
     """
     check_positive("sigma2", sigma2, _NOISE_REMEDY)
     n_tilde = check_rows(y_l=y_l, Phi_li=Phi_li)
+    check_vectors(y_l=y_l)
+    check_shape("mu_i", mu_i, (Phi_li.shape[1],), "Give one entry for each drawn function.")
+    check_shape("mu_j", mu_j, (Phi_lj.shape[1],), "Give one entry for each drawn function.")
     linear = n * m / (n_tilde * len(mu_i)) * (y_l @ (Phi_li @ mu_i))
     gram = gram_quadratic(Phi_li, Phi_lj, mu_i[:, None], mu_j[:, None], n, m)
     prior = prior_quadratic(S, mu_i[:, None], mu_j[:, None], m)
@@ -92,12 +100,14 @@ def covariance_loss(
     check_positive("sigma2", sigma2, _NOISE_REMEDY)
     gram = gram_quadratic(Phi_li, Phi_lj, C_ir, C_jr, n, m)
     prior = prior_quadratic(S, C_ir, C_jr, m)
+    check_shape("c_rr", c_rr, (C_ir.shape[1],), _DIAGONAL_REMEDY)
     scale = (m if columns is None else columns) / len(c_rr)
     return scale * (gram / sigma2 + prior - 2 * c_rr.log()).sum()
 
 
 def diagonal_gram(Phi_lr: Float[Tensor, "l r"], c_rr: Float[Tensor, " r"], n: int, m: int) -> Float[Tensor, ""]:
     """Second term of Theorem 2 for columns c_r = e_r c_rr, times sigma2: sum_r c_rr^2 phi_r^T phi_r, from l and r."""
+    check_shape("c_rr", c_rr, (Phi_lr.shape[1],), _DIAGONAL_REMEDY)
     return n / len(Phi_lr) * m / len(c_rr) * (Phi_lr.square().sum(0) @ c_rr.square())
 
 
@@ -120,8 +130,9 @@ def diagonal_covariance_loss(
     the generic form, which sees such a column only where i and j both meet r.
     """
     check_positive("sigma2", sigma2, _NOISE_REMEDY)
+    gram = diagonal_gram(Phi_lr, c_rr, n, m)
     prior = prior_quadratic(s_r, c_rr[:, None], c_rr[:, None], m)[0]
-    return diagonal_gram(Phi_lr, c_rr, n, m) / sigma2 + prior - log_determinant(c_rr, m)
+    return gram / sigma2 + prior - log_determinant(c_rr, m)
 
 
 def gram_quadratic_u(Phi_lk: Float[Tensor, "l k"], V_k: Float[Tensor, "k c"], n: int, m: int) -> Float[Tensor, " c"]:
@@ -131,6 +142,7 @@ def gram_quadratic_u(Phi_lk: Float[Tensor, "l k"], V_k: Float[Tensor, "k c"], n:
     features as two draws of k / 2; up to half the variance. With replacement this scaling is biased.
     """
     off, own = _u_scales(len(V_k), m)
+    check_shape("V_k", V_k, (Phi_lk.shape[1], V_k.shape[-1]), "Give one row for each drawn function.")
     f = Phi_lk @ V_k
     diagonal = Phi_lk.square() @ V_k.square()
     return n / len(Phi_lk) * (off * (f.square() - diagonal) + own * diagonal).sum(0)
@@ -139,6 +151,7 @@ def gram_quadratic_u(Phi_lk: Float[Tensor, "l k"], V_k: Float[Tensor, "k c"], n:
 def prior_quadratic_u(S_kk: Float[Tensor, "k k"], V_k: Float[Tensor, "k c"], m: int) -> Float[Tensor, " c"]:
     """Theorems 1 and 2, one-draw form of v^T S v for a dense S (see `gram_quadratic_u`)."""
     off, own = _u_scales(len(V_k), m)
+    check_shape("S_kk", S_kk, (len(V_k), len(V_k)), "Rows and columns of the block follow k.")
     diagonal = S_kk.diagonal() @ V_k.square()
     return off * ((V_k * (S_kk @ V_k)).sum(0) - diagonal) + own * diagonal
 
@@ -162,6 +175,7 @@ def constant_loss(
             "Keep the hyperparameters fixed (learn_hyperparameters=False) or use a Fourier, grid or RVM basis."
         )
     check_positive("sigma2", sigma2, _NOISE_REMEDY)
+    check_vectors(y_l=y_l)
     log_s = m / len(s_i) * s_i.log().sum()
     return -log_s - m + n * torch.log(2 * math.pi * sigma2) + n / len(y_l) * (y_l @ y_l) / sigma2
 
@@ -173,6 +187,8 @@ def optimal_diagonal(
 
     ``norm2_r`` is phi_r^T phi_r over all n points, O(n) once per column: from a sampled value c_rr is biased.
     """
+    check_vectors(norm2_r=norm2_r, s_r=s_r)
+    check_positive("sigma2", sigma2, _NOISE_REMEDY)
     return torch.sqrt(sigma2 / (norm2_r + sigma2 * s_r))
 
 
@@ -184,4 +200,6 @@ def augmentation(
     sigma2 k_**^2 / (k_*^T k_* + sigma2 k_**), with ``k_norm2`` = k_*^T k_* over the n training points whatever m
     is. Never negative; the prior variance k_** far from the data. With a full C it counts twice near the data.
     """
+    check_vectors(k_norm2=k_norm2, k_diag=k_diag)
+    check_positive("sigma2", sigma2, _NOISE_REMEDY)
     return sigma2 * k_diag.square() / (k_norm2 + sigma2 * k_diag)

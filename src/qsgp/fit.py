@@ -12,8 +12,9 @@ from types import FrameType
 import torch
 from torch import Tensor
 
+from qsgp.checks import check_positive
 from qsgp.problem import Problem
-from qsgp.start import start
+from qsgp.start import check_problem, check_state, start
 from qsgp.state import State
 from qsgp.step import Settings, step
 
@@ -64,7 +65,12 @@ def fit(
     ``evaluate`` adds. Draws depend on (seed, iteration) alone, so an interrupted run ends where a whole one would.
     ``save`` is called after every step. Ctrl-C ends the loop after the step it falls in, with all that was learned.
     """
-    state = start(problem, settings) if state is None else state
+    check_positive("every", every, "Ask for a record every 100 steps, for example.")
+    if state is None:
+        state = start(problem, settings)
+    else:
+        check_problem(problem, settings)
+        check_state(problem, settings, state)
     result = Fit(state)
     began, elbos = time.perf_counter(), []
     with deferred_interrupt() as interrupt:

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from qsgp.checks import check_finite, check_positive, check_rows
+from qsgp.checks import check_finite, check_positive, check_rows, check_vectors
 from qsgp.closed_form import fit_hyperparameters
 from qsgp.interfaces import Kernel
 from qsgp.likelihoods import Gaussian
@@ -29,6 +29,8 @@ def fit_exact_gp(
     L-BFGS in float64 from the kernel given; cost O(points^3) for each of about ``iterations`` evaluations.
     """
     check_rows(x=x, y=y)
+    check_vectors(y=y)
+    check_positive("points", points, "Give the number of rows to fit, for example 1000.")
     check_finite("x", x, "Drop or fill the rows with missing values.")
     check_finite("y", y, "Drop the rows whose target is missing.")
     check_positive("noise_variance", noise_variance, "Give the variance to start from, for example 0.1.")

@@ -104,6 +104,10 @@ class Likelihood(Protocol):
 
     def with_parameters(self, parameters: Parameters) -> "Likelihood": ...
 
+    def check_targets(self, y: Tensor) -> None:
+        """Raise if ``y`` holds what this likelihood cannot explain."""
+        ...
+
     def log_site(self, y: Tensor, f: Tensor) -> Tensor: ...
 
     def expected_log_site(self, y: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:

@@ -7,10 +7,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from qsgp import estimators
-from qsgp.checks import check_shape
+from qsgp.checks import check_finite, check_rows, check_shape
 from qsgp.covariances import Chevron
 from qsgp.interfaces import Basis, Kernel, Likelihood, Source
-from qsgp.problem import Problem, at_hyperparameters
+from qsgp.problem import Problem, at_hyperparameters, initial_hyperparameters
 from qsgp.state import Rows, State
 
 
@@ -50,6 +50,9 @@ def predict(
     ``relevant`` leaves out the functions whose own precision is not below it (RVM: 1e4). Cost O(t m (d + k)).
     """
     check_shape("x", x, (len(x), problem.source.d), f"The model was trained on {problem.source.d} inputs.")
+    check_finite("x", x, "Drop or fill the rows with missing values.")
+    theta = initial_hyperparameters(problem.basis, problem.likelihood)
+    state.check(problem.basis.m, problem.source.outputs, problem.covariance.k, theta, problem.basis.learned_precision)
     basis, likelihood = at_hyperparameters(problem, state.theta)
     index = None if relevant is None else relevance_vectors(state, relevant)
     parts = [
@@ -116,6 +119,7 @@ def augment(
     block_rows: int = 8192,
 ) -> Prediction:
     """Proposition 4: a basis function k(., x_*) at every test point, for inducing bases with any m. Cost O(t n)."""
+    check_rows(prediction=prediction.mean, x=x)
     norm2 = x.new_zeros(len(x))
     for block in torch.arange(source.n, device=x.device).split(block_rows):
         norm2 += kernel(source.take(block)[0], x).square().sum(0)

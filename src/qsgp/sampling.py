@@ -72,8 +72,8 @@ def draw(
     sets: int = 2,
 ) -> Batch:
     """l, and ``sets`` independent draws of basis functions (i, j and, for three, r)."""
-    check_sample_size("n_tilde", n_tilde, "n", n)
-    check_sample_size("m_tilde", m_tilde, "m", m)
+    check_sample_size("n_tilde", n_tilde, "n", max(n, n_tilde) if replacement else n)
+    check_sample_size("m_tilde", m_tilde, "m", max(m, m_tilde) if replacement else m)
     l = sample(n, n_tilde, generator, replacement)
     draws = tuple(sample(m, m_tilde, generator, replacement) for _ in range(sets))
     full = m_tilde == m and not replacement

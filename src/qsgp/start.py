@@ -16,7 +16,7 @@ def start(problem: Problem, settings: Settings) -> State:
     is taken from a few support points, good enough for a value that training corrects.
     """
     basis, k = problem.basis, problem.covariance.k
-    _check(problem, settings)
+    check_problem(problem, settings)
     theta = initial_hyperparameters(basis, problem.likelihood)
     U = problem.support.U
     outputs = problem.source.outputs
@@ -49,8 +49,29 @@ def start(problem: Problem, settings: Settings) -> State:
     return state
 
 
-def _check(problem: Problem, settings: Settings) -> None:
-    basis = problem.basis
+def check_state(problem: Problem, settings: Settings, state: State) -> None:
+    """A state given to `fit` was started for this problem, with the running products that these settings need."""
+    theta = initial_hyperparameters(problem.basis, problem.likelihood)
+    state.check(problem.basis.m, problem.source.outputs, problem.covariance.k, theta, problem.basis.learned_precision)
+    controlled = settings.control != "none"
+    needed = {
+        "a": controlled or problem.needs_support,
+        "a_prior": controlled and not problem.basis.diagonal,
+        "spread": problem.needs_support,
+    }
+    n_bar = len(problem.support.U)
+    for name, wanted in needed.items():
+        held = getattr(state, name)
+        if wanted and (held is None or len(held) != n_bar):
+            raise ValueError(
+                f"Expected a state with {name!r} at {n_bar} support points, as control={settings.control!r} needs, "
+                f"got {'none' if held is None else len(held)}. Start it with the settings it goes on with."
+            )
+
+
+def check_problem(problem: Problem, settings: Settings) -> None:
+    """The parts of a problem fit together."""
+    basis, U = problem.basis, problem.support.U
     if settings.learn_hyperparameters and not basis.diagonal:
         raise ValueError(
             f"Empirical Bayes needs a diagonal S (Proposition 2); {type(basis).__name__} has a dense one. "
@@ -76,3 +97,14 @@ def _check(problem: Problem, settings: Settings) -> None:
             f"Expected support points with d = {problem.source.d} inputs as in the source, "
             f"got {problem.support.U.shape[1]}. Take them from the source."
         )
+    x, _ = problem.source.take(torch.zeros(1, dtype=torch.long, device=U.device))
+    parts = {"x": x, "U": U, **initial_hyperparameters(basis, problem.likelihood)}
+    if len({part.dtype for part in parts.values()}) > 1:
+        listing = ", ".join(f"{name} {part.dtype}" for name, part in parts.items())
+        raise ValueError(
+            f"Expected one floating type for data, support points and hyperparameters, got {listing}. "
+            "Convert the data, or build the kernel with hyperparameters(..., dtype=x.dtype)."
+        )
+    if problem.needs_support:  # Gaussian targets can be any number, and a source has looked that they are
+        for block in torch.arange(problem.source.n, device=U.device).split(65_536):
+            problem.likelihood.check_targets(problem.source.take(block)[1])

@@ -56,6 +56,16 @@ class State:
         """Any rows of the table by name."""
         return Rows.of(table, self.outputs, self.k)
 
+    def check(self, m: int, outputs: int, k: int, theta: Parameters, own_precision: bool) -> None:
+        """A state of another model has rows that mean something else, and would be read without complaint."""
+        table, width = tuple(self.table.shape), outputs + k + 1 + own_precision
+        if table != (m, width) or (self.outputs, self.k) != (outputs, k) or set(self.theta) != set(theta):
+            raise ValueError(
+                f"Expected a state for m = {m}, {k} dense columns, a table of {width} columns and {sorted(theta)}, "
+                f"got one with a table of {table}, {self.k} dense columns and {sorted(self.theta)}. "
+                "Use the state with the problem it was started for, or start a new one."
+            )
+
     def gather(self, touched: Int[Tensor, " u"]) -> tuple[Float[Tensor, "u w"], Float[Tensor, "u w"]]:
         return self.table[touched], self.sums[touched]
 

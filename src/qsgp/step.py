@@ -6,13 +6,14 @@ elements is made; the table is changed in place at the touched rows.
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from qsgp import control_variates
+from qsgp.checks import check_choice, check_positive
 from qsgp.likelihoods import Gaussian
 from qsgp.objective import (
     Bound,
@@ -29,6 +30,8 @@ from qsgp.optimisers import adagrad, adam, block_newton, decayed
 from qsgp.problem import Problem, at_hyperparameters
 from qsgp.sampling import draw, step_generator
 from qsgp.state import Rows, State
+
+MeanUpdate = Literal["adagrad", "newton"]
 
 
 @dataclass(frozen=True)
@@ -47,11 +50,18 @@ class Settings:
     final: float = 0.01  # both rates decay exponentially to this part of themselves
     frozen: float = 0.1  # part of the iterations before hyperparameters move
     learn_hyperparameters: bool = False
-    mean_update: Literal["adagrad", "newton"] = "adagrad"
+    mean_update: MeanUpdate = "adagrad"
     control: Control = "gram"
     bound: Bound = "B"
     replacement: bool = False
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_choice("mean_update", self.mean_update, get_args(MeanUpdate))
+        check_choice("control", self.control, get_args(Control))
+        check_choice("bound", self.bound, get_args(Bound))
+        check_positive("rate", self.rate, "Steps go down the gradient; the paper's rate is 0.1.")
+        check_positive("final", self.final, "Rates decay to this part of themselves; use 1.0 for constant rates.")
 
 
 class Info(NamedTuple):

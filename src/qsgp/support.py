@@ -24,6 +24,8 @@ class Support:
     @classmethod
     def build(cls, kernel: Kernel, U: Float[Tensor, "p d"], jitter: float = 1e-3) -> "Support":
         """Factor K(U, U) + jitter mean(k_uu) I in float64; ``jitter`` grows until the factor exists."""
+        if not len(U):
+            raise ValueError("Expected one support point or more, got none. Take some rows of the training inputs.")
         K = kernel(U, U).detach().double()
         eye = torch.eye(len(U), dtype=K.dtype, device=K.device)
         for power in range(8):

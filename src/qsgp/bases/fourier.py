@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
+from qsgp.checks import check_shape
 from qsgp.interfaces import SpectralKernel
 
 
@@ -61,6 +62,8 @@ class Fourier:
 
     def features(self, x: Float[Tensor, "l d"], columns: FourierColumns) -> Float[Tensor, "l i"]:
         """sqrt(2 variance / m) cos(w^T x / lengthscale - phase): one matrix product, one cosine."""
+        d = len(self.kernel.lengthscale)
+        check_shape("x", x, (len(x), d), f"The kernel has {d} lengthscales: give it inputs of {d} columns.")
         angle = torch.addmm(columns.phase, x / self.kernel.lengthscale, columns.omega.mT, beta=-1)
         return (2 / self.m * self.kernel.variance).sqrt() * angle.cos()
 

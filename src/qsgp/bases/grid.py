@@ -1,5 +1,6 @@
 """Grid-structured eigenfunctions (GP-GRIEF, Evans & Nair 2018): Nystrom on a grid too large to write down."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -87,6 +88,12 @@ def leading_products(factors: Sequence[Float64[Tensor, " _"]], m: int) -> Int[Te
     more list either. Entry a of the products so far and b of the new list have (a + 1)(b + 1) - 1 pairs at least
     as large before them, so entry b meets the first m / (b + 1) only: about m log |f_i| candidates.
     """
+    most = math.prod(len(values) for values in factors)
+    if not 1 <= m <= most:
+        raise ValueError(
+            f"Expected 1 <= m <= {most}, the number of eigenfunctions of this grid, got m = {m}. "
+            "Use fewer functions or more grid points."
+        )
     logs = factors[0].new_zeros(1)
     positions = torch.empty(1, 0, dtype=torch.int16, device=logs.device)
     for values in factors:
@@ -96,11 +103,6 @@ def leading_products(factors: Sequence[Float64[Tensor, " _"]], m: int) -> Int[Te
         logs, order = (logs[parent] + values.log()[entry]).sort(descending=True, stable=True)
         logs, order = logs[:m], order[:m]
         positions = torch.cat([positions[parent[order]], entry[order, None].to(torch.int16)], 1)
-    if len(positions) < m:
-        raise ValueError(
-            f"Expected m <= {len(positions)}, the number of eigenfunctions of this grid, got m = {m}. "
-            "Use fewer functions or more grid points."
-        )
     return positions
 
 

@@ -8,6 +8,8 @@ multiplied by quantities of the same draw, so its dense path must not be sparsif
 from jaxtyping import Float
 from torch import Tensor
 
+from qsgp.checks import check_shape
+
 
 def kriged(
     F_l: Float[Tensor, "l c"],
@@ -16,6 +18,7 @@ def kriged(
     W: Float[Tensor, "l p"],
 ) -> Float[Tensor, "l c"]:
     """f_hat from the sampled predictions F = (m / m_tilde) Phi_i V_i at the batch and at the support points."""
+    _check(F_l, a, W, F_p=F_p)
     return F_l - W @ (F_p - a)
 
 
@@ -31,6 +34,7 @@ def kriged_in_site(
     The path through a = Phi_p V runs to the rows of a draw r that is independent of all the site sees, scaled by
     m / m_tilde (F_pr holds that factor).
     """
+    _check(F_li, a, W, F_pi=F_pi, F_pr=F_pr)
     return F_li - W @ (F_pi - (a.detach() + F_pr - F_pr.detach()))
 
 
@@ -47,7 +51,15 @@ def kriged_quadratic(
     Value (n / n_tilde) sum_l f_i f_j - y (f_i + f_j). Gradient: rows i get (m / m_tilde) Phi_li^T (f_j - y), rows j
     the mirror image, nothing flows through a.
     """
+    for name, values in {"F_li": F_li, "F_lj": F_lj, "f_i": f_i, "f_j": f_j}.items():
+        check_shape(name, values, tuple(y.shape), "Give values for each drawn point and each column, as y has.")
     scale = n / len(y)
     value = scale * (f_i * f_j - y * (f_i + f_j)).sum(0)
     path = scale * (F_li * (f_j - y).detach() + F_lj * (f_i - y).detach()).sum(0)
     return value.detach() + path - path.detach()
+
+
+def _check(F_l: Tensor, a: Tensor, W: Tensor, **at_support: Tensor) -> None:
+    check_shape("W", W, (len(F_l), len(a)), "W = `Support.weights(x)`: a row for each point, a column for each of U.")
+    for name, values in {"a": a, **at_support}.items():
+        check_shape(name, values, (len(a), F_l.shape[-1]), "Give a row for each support point and the columns of F_l.")

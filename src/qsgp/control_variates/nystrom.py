@@ -4,11 +4,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from qsgp.checks import check_shape
 from qsgp.control_variates import sketch
 
 
 def nystrom_factor(factor_UU: Float[Tensor, "p p"], K_Ui: Float[Tensor, "p i"]) -> Float[Tensor, "p i"]:
     """B_i = L^-1 K(U, Z_i) with L L^T = K(U, U), so that B^T B = K(Z, U) K(U, U)^-1 K(U, Z)."""
+    check_shape("K_Ui", K_Ui, (len(factor_UU), K_Ui.shape[-1]), "Give one row for each support point.")
     return torch.linalg.solve_triangular(factor_UU, K_Ui, upper=False)
 
 

@@ -8,6 +8,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from qsgp.checks import check_shape, check_vectors
+
+_SHARE_REMEDY = "Give `Batch.share`, one number for each drawn function."
+
 
 def sampled_part(
     B_i: Float[Tensor, "p i"],
@@ -18,6 +22,8 @@ def sampled_part(
     m: int,
 ) -> Float[Tensor, " c"]:
     """Eq. (3), the control variate: scale (m / m_tilde)^2 v_j^T B_j^T B_i v_i. Its mean is `expectation`."""
+    check_shape("V_i", V_i, (B_i.shape[1], V_i.shape[-1]), "Give one row for each drawn function.")
+    check_shape("V_j", V_j, (B_j.shape[1], V_i.shape[-1]), "Give one row for each drawn function.")
     return scale * (m / len(V_i)) * (m / len(V_j)) * ((B_i @ V_i) * (B_j @ V_j)).sum(0)
 
 
@@ -35,6 +41,9 @@ def expectation(
     stop_gradient form this scales nothing but those rows. ``share`` (1 / repeats) makes sums over drawn rows sums
     over the union.
     """
+    check_shape("V_drawn", V_drawn, (B_drawn.shape[1], V_drawn.shape[-1]), "Give one row for each drawn function.")
+    check_shape("a", a, (len(B_drawn), V_drawn.shape[1]), "a = B V: a row for each support point, the columns of V.")
+    check_shape("share", share, (len(V_drawn),), _SHARE_REMEDY)
     pull = 2 * scale * (m / share.sum()) * share[:, None] * (B_drawn.mT @ a)
     path = (pull.detach() * V_drawn).sum(0)
     return (scale * a.square().sum(0)).detach() + path - path.detach()
@@ -47,6 +56,9 @@ def advance(
     share: Float[Tensor, " u"],
 ) -> Float[Tensor, "p c"]:
     """Proposition 3: a + B_u (V_u - V_u^(t-1)) over the touched rows u. Cost O(n_bar m_tilde c)."""
+    check_shape("change_drawn", change_drawn, (B_drawn.shape[1], a.shape[-1]), "Give one row for each drawn function.")
+    check_shape("a", a, (len(B_drawn), a.shape[-1]), "a = B V has a row for each support point.")
+    check_shape("share", share, (len(change_drawn),), _SHARE_REMEDY)
     return a + B_drawn @ (share[:, None] * change_drawn)
 
 
@@ -56,6 +68,7 @@ def optimal_coefficient(estimates: Float[Tensor, " s"], controls: Float[Tensor, 
     A poor support set makes the plain control variate raise the variance; this multiple never does. It must come
     from other draws than the one it is applied to.
     """
+    check_vectors(estimates=estimates, controls=controls)
     centred = controls - controls.mean()
     return (centred * (estimates - estimates.mean())).sum() / centred.square().sum().clamp_min(
         torch.finfo(controls.dtype).tiny

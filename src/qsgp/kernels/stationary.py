@@ -12,7 +12,7 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from qsgp.checks import check_positive, check_shape
+from qsgp.checks import check_positive, check_shape, check_tensor
 from qsgp.counter_rng import normals
 from qsgp.interfaces import Parameters
 
@@ -54,6 +54,8 @@ def hyperparameters(
 def check(kernel: Stationary) -> None:
     """One lengthscale per input, one variance, all positive (values are read on the CPU only)."""
     remedy = "Build the tensors with qsgp.kernels.hyperparameters(lengthscale, variance, d=...)."
+    check_tensor("lengthscale", kernel.lengthscale, remedy)
+    check_tensor("variance", kernel.variance, remedy)
     check_shape("lengthscale", kernel.lengthscale, (kernel.lengthscale.numel(),), remedy)
     check_shape("variance", kernel.variance, (), remedy)
     check_positive("lengthscale", kernel.lengthscale, "Give the lengthscale itself, not its logarithm.")

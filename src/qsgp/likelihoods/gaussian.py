@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from qsgp.checks import check_finite, check_positive
+from qsgp.checks import check_finite, check_positive, check_shape, check_tensor
 from qsgp.interfaces import Parameters, Quadratic
 from qsgp.likelihoods.laplace import expected_absolute
 from qsgp.likelihoods.levels import normal_quantile
@@ -21,6 +21,8 @@ class Gaussian:
 
     def __post_init__(self) -> None:
         remedy = "Give the variance, not its logarithm; for noise-free data use a small value such as 1e-6."
+        check_tensor("noise_variance", self.noise_variance, "Write torch.tensor(0.1).")
+        check_shape("noise_variance", self.noise_variance, (), "Give one noise variance for all points.")
         check_positive("noise_variance", self.noise_variance, remedy)
 
     def parameters(self) -> Parameters:

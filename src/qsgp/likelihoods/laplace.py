@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from qsgp.checks import check_finite, check_positive
+from qsgp.checks import check_finite, check_positive, check_shape, check_tensor
 from qsgp.interfaces import Parameters, Quadratic
 from qsgp.likelihoods.levels import read_level
 
@@ -24,6 +24,8 @@ class Laplace:
     scale: Float[Tensor, ""] = field(default_factory=lambda: torch.tensor(1.0))
 
     def __post_init__(self) -> None:
+        check_tensor("scale", self.scale, "Write torch.tensor(0.1).")
+        check_shape("scale", self.scale, (), "Give one scale for all points.")
         check_positive("scale", self.scale, "Give the scale b of the noise, not its logarithm; its variance is 2 b^2.")
 
     def parameters(self) -> Parameters:

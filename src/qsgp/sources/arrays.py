@@ -21,6 +21,11 @@ class Arrays:
     weight: Float[Tensor, " n"] | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.x, Tensor) or not isinstance(self.y, Tensor):
+            raise ValueError(
+                f"Expected x and y as tensors, got {type(self.x).__name__} and {type(self.y).__name__}. "
+                "Convert arrays with torch.from_numpy."
+            )
         if self.x.ndim != 2 or 0 in self.x.shape:
             raise ValueError(
                 f"Expected x of shape (n, d) with n, d >= 1, got {tuple(self.x.shape)}. "
