@@ -111,7 +111,7 @@ def site_bound_b(
     """Theorem 3 mended, bound (B): (n / n_tilde) sum_l h(f_hat, (eta + v_hat / eta) / 2).
 
     eta > 0 must not come from the current draw of i, j, r: with eta = sqrt(v_hat) this is no bound. Any other eta is
-    valid, eta = sqrt(v) is tight. v_hat is unbiased and may be negative; do not clamp it.
+    valid, eta = sqrt(v) is tight. v_hat is unbiased and may be negative.
     """
     check_vectors(y_l=y_l, f_hat=f_hat, v_hat=v_hat, eta=eta)
     return _total(likelihood.expected_log_site(y_l, f_hat, 0.5 * (eta + v_hat / eta)), n, weight)

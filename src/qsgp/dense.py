@@ -113,7 +113,7 @@ def augmented_variance(
 ) -> Float[Tensor, " t"]:
     """Proposition 4 by its definition: append phi_{m+1} = k(., x_*), minimise L_Sigma over c'_{m+1,m+1}, read off.
 
-    The closed form is `estimators.augmented_variance`; here the optimum comes from the (m+1)-sized problem itself.
+    The closed form is `estimators.augmentation`; here the optimum comes from the (m+1)-sized problem itself.
     """
     variances = []
     for phi_t, k_t, k_tt in zip(phi_star, k_star, k_diag, strict=True):

@@ -96,8 +96,10 @@ def fit(
 def _mean_elbo(losses: list[Tensor], state: State, settings: Settings) -> float:
     elbo = -0.5 * float(torch.stack(losses).mean())
     if not math.isfinite(elbo):
-        raise FloatingPointError(
-            f"Training diverged: the sampled ELBO is {elbo} at iteration {state.t}. "
+        remedy = (
             f"Lower the rate (now {settings.rate}), raise m_tilde (now {settings.m_tilde}) or use a control variate."
         )
+        if settings.mean_update == "newton":
+            remedy = f"Use mean_update='adagrad', or all functions in every step (m_tilde = {settings.m_tilde} now)."
+        raise FloatingPointError(f"Training diverged: the sampled ELBO is {elbo} at iteration {state.t}. {remedy}")
     return elbo

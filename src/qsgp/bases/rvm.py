@@ -13,7 +13,7 @@ from qsgp.interfaces import Kernel
 class KernelFunctions:
     """phi_i(x) = k(x, z_i) / variance: unit height, since the learned precisions already set every scale.
 
-    S = diag(s) is learned and lives in the training state; ``precision`` gives the value it starts from. The
+    S = diag(s) is learned and lives in the training state; ``precision_diag`` gives the value it starts from. The
     variance of the kernel therefore has no effect and a gradient of zero.
     """
 

@@ -1,7 +1,7 @@
 """Zero-mean terms for v^T A v from a sketch A ~ scale B^T B with few rows: Eq. (3), Proposition 3, Appendix F.
 
 B is Phi_p for Phi^T Phi (`gram`) and a Nystrom factor for S (`nystrom`). a = B V is kept up to date in O(1).
-All tensors of this module are constants of the hyperparameters: pass sigma2 and the basis detached (Appendix F.3).
+B belongs to the basis at initialisation (Appendix F.3); only V carries a gradient.
 """
 
 import torch
