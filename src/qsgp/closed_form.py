@@ -70,11 +70,19 @@ def solve(Gram: Float[Tensor, "n n"], sites: Sites) -> Solved:
 
 
 def tighten(
-    Gram: Float[Tensor, "n n"], likelihood: Likelihood, y: Float[Tensor, " n"], weight: Float[Tensor, " n"]
+    Gram: Float[Tensor, "n n"],
+    likelihood: Likelihood,
+    y: Float[Tensor, " n"],
+    weight: Float[Tensor, " n"],
+    first: Float[Tensor, " n"] | None = None,
+    rounds: int = _ROUNDS,
 ) -> Float[Tensor, " n"]:
-    """The xi at which the quadratic sites are tightest for their own posterior; one round if they are exact."""
-    xi = likelihood.optimal_xi(y, torch.zeros_like(y), Gram.diagonal())
-    for _ in range(0 if isinstance(likelihood, Gaussian) else _ROUNDS):
+    """The xi at which the quadratic sites are tightest for their own posterior, from a ``first`` guess; O(n^3) a round.
+
+    Gaussian sites are exact wherever they touch. Any xi gives a lower bound, so few rounds do while searching.
+    """
+    xi = likelihood.optimal_xi(y, torch.zeros_like(y), Gram.diagonal()) if first is None else first
+    for _ in range(0 if isinstance(likelihood, Gaussian) else rounds):
         solved = solve(Gram, Sites.of(likelihood, y, xi, weight))
         mean = Gram @ solved.alpha
         half = torch.linalg.solve_triangular(solved.factor, solved.sites.root[:, None] * Gram, upper=False)
@@ -119,13 +127,18 @@ def fit_hyperparameters(
 
         return cast(K, kernel.with_parameters(own("kernel."))), cast(L, likelihood.with_parameters(own("likelihood.")))
 
+    xis: list[Tensor] = []
+
     def negative_evidence(point: np.ndarray) -> tuple[float, np.ndarray]:
         flat = torch.tensor(point, dtype=x.dtype, device=x.device, requires_grad=True)
         k, g = unpack(flat)
         try:
             Gram = k(x, x)
-            with torch.no_grad():
-                xis = [tighten(Gram, g, y, weight) for y in Y.mT]
+            with torch.no_grad():  # the sites of the last point are a good guess for this one
+                if xis:
+                    xis[:] = [tighten(Gram, g, y, weight, xi, 2) for y, xi in zip(Y.mT, xis, strict=True)]
+                else:
+                    xis[:] = [tighten(Gram, g, y, weight) for y in Y.mT]
             total = torch.stack(
                 [solve(Gram, Sites.of(g, y, xi, weight)).evidence for y, xi in zip(Y.mT, xis, strict=True)]
             )

@@ -34,6 +34,10 @@ from qsgp.state import Rows, State
 MeanUpdate = Literal["adagrad", "newton"]
 
 
+# A function this precise is switched off; larger numbers would only lose digits.
+_LARGEST_PRECISION = 1e8
+
+
 @dataclass(frozen=True)
 class Settings:
     """How to train; the defaults of rate, hyper_rate and frozen are the paper's (Appendix I.1).
@@ -114,7 +118,9 @@ def step(problem: Problem, state: State, settings: Settings) -> tuple[State, Inf
             new[:, :o] = _newton_mean(leaf[:, :o], gradients[0][:, :o], drawn, curvature, n, m, rate / settings.rate)
         if problem.basis.learned_precision:
             moving = state.t >= settings.frozen * settings.iterations
-            new[:, -1] = _own_precision(state.named(new), batch.touched, problem) if moving else leaf[:, -1]
+            new[:, -1] = leaf[:, -1]
+            if moving:
+                _own_precision(state.named(new), batch.touched, problem)
         state.scatter(batch.touched, new, sums)
         if values is not None:
             _advance(problem, state, values, drawn, state.named(new))
@@ -142,11 +148,23 @@ def _newton_mean(
     return block_newton(mu, own, drawn.s[somewhere], root, rate)
 
 
-def _own_precision(rows: Rows, touched: Tensor, problem: Problem) -> Tensor:
-    """Empirical Bayes for own precisions: log s_i with s_i = 1 / (mu_i^2 + Sigma_ii), the ELBO's maximum in s_i."""
-    C = problem.covariance.dense_columns(touched, rows.L, rows.log_c)
-    arms = problem.covariance.diagonal_rows(touched, C.dtype) * torch.exp(2 * rows.log_c)
-    return -torch.log(rows.mu.square().mean(1) + C.square().sum(1) + arms)
+def _own_precision(rows: Rows, touched: Tensor, problem: Problem) -> None:
+    """Empirical Bayes for own precisions: ``rows.log_s``, and with it ``rows.log_c``, are set to the ELBO's maximum.
+
+    With w = mu^2 + what dense columns add to Sigma_ii, a dense row has s = 1 / w. A diagonal one has c = (q + s)^-1/2
+    as in Proposition 1, where q, the data's say, is what c and s imply so far; both together are best at
+    s = (sqrt(q^2 + 4 q / w) - q) / 2, where alternating between them would arrive after many steps of at most q.
+    """
+    assert rows.log_s is not None
+    arm = problem.covariance.diagonal_rows(touched, rows.mu.dtype) > 0
+    dense = problem.covariance.dense_columns(touched, rows.L, rows.log_c)
+    w = (rows.mu.square().mean(1) + dense.square().sum(1)).clamp_min(1e-30)
+    data_and_prior = torch.exp(-2 * rows.log_c)
+    q = (data_and_prior - rows.log_s.exp()).clamp_min(1e-3 * data_and_prior)
+    together = 2 * q / w / (q + torch.sqrt(q.square() + 4 * q / w))  # the root without cancellation
+    s = torch.where(arm, together, 1 / w).clamp_max(_LARGEST_PRECISION)
+    rows.log_s.copy_(s.log())
+    rows.log_c.copy_(torch.where(arm, -0.5 * torch.log(q + s), rows.log_c))
 
 
 def support_values(problem: Problem, state: State, columns: object) -> SupportValues:
