@@ -12,7 +12,7 @@ ifneq ($(QSGP_DATA),)
 export QSGP_DATA
 endif
 
-.PHONY: demo test lint check bench docs test-gpu clean
+.PHONY: demo test test-slow lint check bench docs test-gpu clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -25,7 +25,11 @@ demo: $(READY)
 	$(BIN)/python -m qsgp.demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"
+
+# Batteries of minutes: run after the tests by .ci/run.
+test-slow: $(READY)
+	$(BIN)/python -m pytest -n $(JOBS) -m slow
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

@@ -365,8 +365,8 @@ class _Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities, averaged over the posterior; with several classes one-versus-rest, normalised."""
-        positive, _ = self._sites().moments(*self._latent(self._inputs(X)))
-        p = positive.numpy()
+        X = self._inputs(X)
+        p = self._sites().moments(*self._latent(X))[0].numpy()
         p = np.concatenate([1 - p, p], 1) if p.shape[1] == 1 else p
         return p / p.sum(1, keepdims=True)
 
