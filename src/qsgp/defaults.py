@@ -153,7 +153,8 @@ def train_table(
     report: Report | None,
 ) -> Trained:
     """Stochastic training of a table of basis functions, `step` after `step`."""
-    device, dtype = options.device, options.dtype
+    # Precisions of a relevance vector machine spread over ten decades: float32 would lose the small ones.
+    device, dtype = options.device, torch.float64 if options.relevance else options.dtype
 
     def put(tensor: Tensor) -> Tensor:
         return tensor.to(device, dtype)

@@ -28,7 +28,11 @@ def block_newton(
     (kernel functions at neighbouring points) a diagonal scaling cannot undo what sampling one and not the other did.
     """
     scaled = root / s
-    inner = torch.eye(len(root), dtype=root.dtype, device=root.device) + scaled @ root.mT
+    inner = scaled @ root.mT
+    # Rounding can outweigh the 1 on the diagonal when the data say much more than the prior; what is added is of its
+    # size and leaves a damped Newton step.
+    rounding = 8 * torch.finfo(root.dtype).eps * inner.diagonal().sum()
+    inner = inner + (1 + rounding) * torch.eye(len(root), dtype=root.dtype, device=root.device)
     white = gradient / s[:, None]
     inside = torch.cholesky_solve(root @ white, torch.linalg.cholesky(inner))
     return mu - rate * (white - scaled.mT @ inside)
