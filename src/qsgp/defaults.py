@@ -140,7 +140,7 @@ def first_likelihood(name: str) -> Likelihood:
     variance = torch.tensor(0.1, dtype=torch.float64)
     if name == "gaussian":
         return Gaussian(variance)
-    return Laplace(variance.sqrt()) if name == "laplace" else Logistic(31)
+    return Laplace(variance.sqrt()) if name == "laplace" else Logistic()
 
 
 def train_table(

@@ -126,10 +126,6 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         """Train on targets Y (one column an output), already numbers."""
         options = self._options()
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        if not weight.any():
-            raise ValueError(
-                "Expected a positive sample_weight for at least one row, got zeros only. Give some row weight."
-            )
         X64 = np.asarray(X, dtype=np.float64)
         self._scaling = Scaling.of(X64, Y, weight, scale_y=scale_y, linear=self.mean == "linear")
         x, targets = self._scaling.inputs(X64), self._scaling.targets(Y, X64)

@@ -17,6 +17,7 @@ from qsgp.covariances import Chevron
 from qsgp.interfaces import Basis, Kernel, Likelihood, SpectralKernel
 from qsgp.kernels import BY_NAME as KERNELS
 from qsgp.likelihoods import BY_NAME as LIKELIHOODS
+from qsgp.likelihoods import Logistic
 from qsgp.predict import stream, stream_draws
 
 # Fourier features of a prior draw in `ClosedForm.sample`; the data correct what they get wrong.
@@ -155,7 +156,8 @@ def describe(kernel: Kernel, likelihood: Likelihood) -> dict[str, Any]:
     """Kernel and likelihood by their public names."""
     kernels = {constructor: name for name, constructor in KERNELS.items()}
     sites = {constructor: name for name, constructor in LIKELIHOODS.items()}
-    return {"kernel": kernels[type(kernel)], "likelihood": sites[type(likelihood)]}
+    described: dict[str, Any] = {"kernel": kernels[type(kernel)], "likelihood": sites[type(likelihood)]}
+    return described | ({"points": likelihood.points} if isinstance(likelihood, Logistic) else {})
 
 
 def tensors_of(kernel: Kernel, likelihood: Likelihood) -> dict[str, Tensor]:
@@ -167,7 +169,8 @@ def posterior_from(header: dict[str, Any], tensors: dict[str, Tensor]) -> Poster
     """The inverse of ``parts``."""
     kernel = KERNELS[header["kernel"]](tensors["kernel.lengthscale"], tensors["kernel.variance"])
     own = {name.removeprefix("likelihood."): value for name, value in tensors.items() if name.startswith("likelihood.")}
-    likelihood = LIKELIHOODS[header["likelihood"]](**own)
+    settings = {"points": header["points"]} if header["likelihood"] == "logistic" else {}
+    likelihood = LIKELIHOODS[header["likelihood"]](**own, **settings)
     if header["kind"] == "closed form":
         return ClosedForm.build(kernel, likelihood, tensors["x"], tensors["Y"], tensors["weight"], tensors["xi"])
     basis: Basis
