@@ -218,6 +218,16 @@ def test_hyperparameters_stay_frozen_at_first():
     assert not any(torch.equal(state.theta[name], before[name]) for name in before)
 
 
+def test_learning_can_be_confined_to_the_likelihood():
+    problem = make_problem()
+    settings = Settings(8, 6, frozen=0.0, hyper_rate=0.01, learn_hyperparameters=True, learned="likelihood")
+    state = start(problem, settings)
+    before = {name: value.clone() for name, value in state.theta.items()}
+    state, _ = step(problem, state, settings)
+    moved = {name for name in before if not torch.equal(state.theta[name], before[name])}
+    assert moved == {"likelihood.log_noise_variance"}
+
+
 def test_float32_stays_float32_for_every_combination():
     for basis, likelihood, control in product(BASES, LIKELIHOODS, CONTROLS):
         problem = make_problem(basis, likelihood, dtype=torch.float32)

@@ -28,13 +28,15 @@ def block_newton(
     (kernel functions at neighbouring points) a diagonal scaling cannot undo what sampling one and not the other did.
     """
     scaled = root / s
-    inner = scaled @ root.mT
-    # Rounding can outweigh the 1 on the diagonal when the data say much more than the prior; what is added is of its
-    # size and leaves a damped Newton step.
-    rounding = 8 * torch.finfo(root.dtype).eps * inner.diagonal().sum()
-    inner = inner + (1 + rounding) * torch.eye(len(root), dtype=root.dtype, device=root.device)
+    inner = torch.eye(len(root), dtype=root.dtype, device=root.device) + scaled @ root.mT
+    factor, failed = torch.linalg.cholesky_ex(inner)
+    if failed and root.dtype != torch.float64:
+        # The data say so much more than the prior that float32 rounds the 1 on the diagonal away. Adding to it instead
+        # would lengthen the step and diverge.
+        double = block_newton(mu.double(), gradient.double(), s.double(), root.double(), rate)
+        return double.to(mu.dtype)
     white = gradient / s[:, None]
-    inside = torch.cholesky_solve(root @ white, torch.linalg.cholesky(inner))
+    inside = torch.cholesky_solve(root @ white, factor)
     return mu - rate * (white - scaled.mT @ inside)
 
 

@@ -54,6 +54,7 @@ class Settings:
     final: float = 0.01  # both rates decay exponentially to this part of themselves
     frozen: float = 0.1  # part of the iterations before hyperparameters move
     learn_hyperparameters: bool = False
+    learned: str = ""  # only hyperparameters whose names begin so: "likelihood" leaves the kernel alone
     mean_update: MeanUpdate = "adagrad"
     control: Control = "gram"
     bound: Bound = "B"
@@ -93,7 +94,10 @@ def step(problem: Problem, state: State, settings: Settings) -> tuple[State, Inf
     # A function drawn twice is one leaf: its gradient has to be summed before AdaGrad squares it.
     gathered, sums = state.gather(batch.touched)
     leaf = gathered.requires_grad_()
-    theta = {name: value.detach().requires_grad_(learning) for name, value in state.theta.items()}
+    theta = {name: value.detach() for name, value in state.theta.items()}
+    moving = [name for name in theta if learning and name.startswith(settings.learned)]
+    for name in moving:
+        theta[name].requires_grad_()
     basis, likelihood = at_hyperparameters(problem, theta)
     columns = problem.basis.columns(batch.drawn)
     values = support_values(problem, state, columns) if with_values else None
@@ -106,7 +110,7 @@ def step(problem: Problem, state: State, settings: Settings) -> tuple[State, Inf
         assert values is not None
         terms |= site_terms(drawn, x, y, weight, likelihood, values, settings.control, settings.bound, n, m)
     loss = 0.5 * torch.stack(list(terms.values())).sum()
-    gradients = torch.autograd.grad(loss, [leaf, *theta.values()] if learning else [leaf])
+    gradients = torch.autograd.grad(loss, [leaf, *(theta[name] for name in moving)])
 
     with torch.no_grad():
         rate = decayed(settings.rate, state.t, settings.iterations, settings.final)
@@ -117,17 +121,16 @@ def step(problem: Problem, state: State, settings: Settings) -> tuple[State, Inf
             o = state.outputs
             new[:, :o] = _newton_mean(leaf[:, :o], gradients[0][:, :o], drawn, curvature, n, m, rate / settings.rate)
         if problem.basis.learned_precision:
-            moving = state.t >= settings.frozen * settings.iterations
             new[:, -1] = leaf[:, -1]
-            if moving:
+            if state.t >= settings.frozen * settings.iterations:
                 _own_precision(state.named(new), batch.touched, problem)
         state.scatter(batch.touched, new, sums)
         if values is not None:
             _advance(problem, state, values, drawn, state.named(new))
-        if learning:
+        if moving:
             hyper_rate = decayed(settings.hyper_rate, state.t, settings.iterations, settings.final)
             first = math.ceil(settings.frozen * settings.iterations)
-            for name, gradient in zip(theta, gradients[1:], strict=True):
+            for name, gradient in zip(moving, gradients[1:], strict=True):
                 state.theta[name], state.moments[name] = adam(
                     state.theta[name], state.moments[name], gradient, hyper_rate, state.t - first + 1
                 )
