@@ -243,7 +243,6 @@ def make_basis(kernel: Kernel, source: Arrays, order: Tensor, options: Options) 
 def make_settings(problem: Problem, options: Options) -> Settings:
     """Newton steps over all features while they fit, AdaGrad with a control variate beyond."""
     m, n = problem.basis.m, problem.source.n
-    gaussian = isinstance(problem.likelihood, Gaussian)
     newton = options.optimizer == "auto" and problem.basis.diagonal and m <= 4 * _FEATURES
     m_tilde = min(options.batch_features or (m if newton else 2048), m)
     whole = m_tilde == m
@@ -255,7 +254,7 @@ def make_settings(problem: Problem, options: Options) -> Settings:
         final=0.05,
         learn_hyperparameters=options.learn_hyperparameters and problem.basis.diagonal and not options.relevance,
         learned="likelihood",  # a mean-field bound would spoil the kernel that the evidence of a subset gave
-        mean_update="newton" if newton and (whole or gaussian) else "adagrad",
+        mean_update="newton" if newton and whole else "adagrad",
         control="none" if whole else "kriging",
         seed=options.seed,
     )

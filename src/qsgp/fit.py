@@ -83,7 +83,8 @@ def fit(
             if state.t % every and state.t < settings.iterations and not result.interrupted:
                 continue
             record = {"iteration": float(state.t), "seconds": time.perf_counter() - began}
-            record |= {"elbo": _mean_elbo(elbos, state, settings)} | (evaluate(state) if evaluate else {})
+            first = result.history[0]["elbo"] if result.history else 0.0
+            record |= {"elbo": _mean_elbo(elbos, first, state, settings)} | (evaluate(state) if evaluate else {})
             elbos = []
             result.history.append(record)
             if report:
@@ -93,9 +94,10 @@ def fit(
     return result
 
 
-def _mean_elbo(losses: list[Tensor], state: State, settings: Settings) -> float:
+def _mean_elbo(losses: list[Tensor], first: float, state: State, settings: Settings) -> float:
+    """Raises where training diverges: not finite, or a million times worse than at ``first``."""
     elbo = -0.5 * float(torch.stack(losses).mean())
-    if not math.isfinite(elbo):
+    if not math.isfinite(elbo) or (first and elbo < -1e6 * max(1.0, abs(first))):
         remedy = (
             f"Lower the rate (now {settings.rate}), raise m_tilde (now {settings.m_tilde}) or use a control variate."
         )

@@ -167,7 +167,11 @@ def site_terms(
         F_pi, F_pj, F_pr = drawn.predictions(values.Phi_p, m)
         f_i = control_variates.kriged_in_site(f_i, F_pi, F_pr, values.a, W)
         f_j = control_variates.kriged_in_site(f_j, F_pj, F_pr, values.a, W)
-    v_hat = (f_i[:, o:] * f_j[:, o:]).sum(1) + bounds.diagonal_variance(drawn.Phi, drawn.arm * drawn.c, m)
+    # i and j alone: r carries the path of a and must stay independent of all that the site sees.
+    Phi_i, Phi_j = drawn.batch.split(drawn.Phi, 1)[:2]
+    c_i, c_j = drawn.batch.split(drawn.arm * drawn.c)[:2]
+    arms = 0.5 * (bounds.diagonal_variance(Phi_i, c_i, m) + bounds.diagonal_variance(Phi_j, c_j, m))
+    v_hat = (f_i[:, o:] * f_j[:, o:]).sum(1) + arms
     v_hat = v_hat.repeat_interleave(o)
     mean_i, mean_j = f_i[:, :o].reshape(-1), f_j[:, :o].reshape(-1)
     known_mean, known_variance = (moment.detach() for moment in values.site_moments(W, o))

@@ -42,8 +42,9 @@ _LARGEST_PRECISION = 1e8
 class Settings:
     """How to train; the defaults of rate, hyper_rate and frozen are the paper's (Appendix I.1).
 
-    ``mean_update="newton"`` solves for the touched block of mu (a full step at first, decaying like the rates); it
-    wants the kriging control variate, without which the sampled gradient is too noisy for full steps.
+    ``control="gram"`` is for Gaussian noise; sites know kriging or none. ``mean_update="newton"`` solves for the block
+    of mu that was drawn, a full step at first, decaying like the rates. With m_tilde < m it can diverge: it is safe
+    only where kriging from many support points leaves the sampled gradient almost no noise.
     """
 
     n_tilde: int = 500
@@ -163,7 +164,7 @@ def _own_precision(rows: Rows, touched: Tensor, problem: Problem) -> None:
     dense = problem.covariance.dense_columns(touched, rows.L, rows.log_c)
     w = (rows.mu.square().mean(1) + dense.square().sum(1)).clamp_min(1e-30)
     data_and_prior = torch.exp(-2 * rows.log_c)
-    q = (data_and_prior - rows.log_s.exp()).clamp_min(1e-3 * data_and_prior)
+    q = (data_and_prior - rows.log_s.exp()).clamp_min(1e-9 * data_and_prior)
     together = 2 * q / w / (q + torch.sqrt(q.square() + 4 * q / w))  # the root without cancellation
     s = torch.where(arm, together, 1 / w).clamp_max(_LARGEST_PRECISION)
     rows.log_s.copy_(s.log())
