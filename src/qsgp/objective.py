@@ -118,16 +118,17 @@ def gaussian_terms(
         drawn, y, W = replace(drawn, Phi=root * drawn.Phi), root * y, None if W is None else root * W
     Phi_i, Phi_j = drawn.batch.split(drawn.Phi, 1)[:2]
     V_i, V_j = drawn.batch.split(drawn.V)[:2]
-    targets = torch.cat([y, y.new_zeros(len(y), drawn.V.shape[1] - drawn.outputs)], 1)
+    linear = y.new_zeros(())
     if W is not None and values is not None:
+        targets = torch.cat([y, y.new_zeros(len(y), drawn.V.shape[1] - drawn.outputs)], 1)
         F_li, F_lj = drawn.predictions(drawn.Phi, m)[:2]
         F_pi, F_pj = (F.detach() for F in drawn.predictions(values.Phi_p, m)[:2])
         f_i, f_j = (control_variates.kriged(F_l, F_p, values.a, W) for F_l, F_p in ((F_li, F_pi), (F_lj, F_pj)))
         quadratic = control_variates.kriged_quadratic(targets, F_li, F_lj, f_i, f_j, n)
     else:
         # Both draws estimate the linear term; the printed one uses i alone.
-        linear = n * m / drawn.Phi.numel() * (targets * (drawn.Phi @ drawn.V)).sum(0)
-        quadratic = estimators.gram_quadratic(Phi_i, Phi_j, V_i, V_j, n, m) - 2 * linear
+        linear = n * m / drawn.Phi.numel() * (y * (drawn.Phi @ drawn.V[:, : drawn.outputs])).sum()
+        quadratic = estimators.gram_quadratic(Phi_i, Phi_j, V_i, V_j, n, m)
         if control == "gram" and values is not None:
             Phi_pi, Phi_pj = drawn.batch.split(values.Phi_p, 1)[:2]
             share = drawn.batch.share(drawn.V.dtype)
@@ -135,7 +136,7 @@ def gaussian_terms(
                 Phi_pi, Phi_pj, values.Phi_p, V_i, V_j, drawn.V, share, values.a, n, m
             )
     arms = estimators.diagonal_gram(drawn.Phi, drawn.arm * drawn.c, n, m)
-    return {"fit": (drawn.total(quadratic) + drawn.outputs * arms) / sigma2}
+    return {"fit": (drawn.total(quadratic) - 2 * linear + drawn.outputs * arms) / sigma2}
 
 
 def site_terms(
