@@ -29,7 +29,7 @@ test: $(READY)
 
 # Batteries of minutes: run after the tests by .ci/run.
 test-slow: $(READY)
-	$(BIN)/python -m pytest -n $(JOBS) -m slow
+	$(BIN)/python -m pytest -n $(JOBS) -m "slow and not bench"
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

@@ -16,7 +16,15 @@ REPEATS = {"check_sample_weight_equivalence_on_dense_data": "a row given twice i
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["QSGPRegressor", "QSGPClassifier", "QSRVMRegressor", "QSRVMClassifier"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "QSGPRegressor",
+        "QSGPClassifier",
+        pytest.param("QSRVMRegressor", marks=pytest.mark.bench),
+        pytest.param("QSRVMClassifier", marks=pytest.mark.bench),
+    ],
+)
 @pytest.mark.filterwarnings("default")  # the battery itself warns about what it skips
 def test_the_battery_of_scikit_learn(name, without_shape_checks):
     expected = REPEATS if name.startswith("QSRVM") else {}
