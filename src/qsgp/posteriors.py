@@ -179,9 +179,3 @@ def posterior_from(header: dict[str, Any], tensors: dict[str, Tensor]) -> Poster
     else:
         basis = (Inducing if header["basis"] == "Inducing" else KernelFunctions)(kernel, tensors["Z"])
     return Features(basis, likelihood, Chevron(header["m"], header["k"]), tensors["table"], header["outputs"])
-
-
-def on_device(posterior: Posterior, device: str | torch.device) -> Posterior:
-    """The same posterior with all its tensors on ``device``."""
-    header, tensors = posterior.parts()
-    return posterior_from(header, {name: value.to(device) for name, value in tensors.items()})
