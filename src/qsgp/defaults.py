@@ -32,8 +32,8 @@ from qsgp.step import Settings
 from qsgp.support import Support
 
 SMALL = 3000  # rows that go to the closed form
-_CHOOSE_POINTS = 400  # kernels are compared on this many rows
-_LEARN_POINTS = 1000  # hyperparameters are learned on this many
+_CHOOSE_POINTS = 400  # kernels are compared on this many rows, of p outputs 1 / sqrt(p) as many
+_LEARN_POINTS = 1000  # hyperparameters are learned on this many, likewise
 _FEATURES = 2048
 _CENTRES = 2000  # most kernel functions of a relevance vector machine
 _LEAST_LEARNED = 4  # with fewer rows the evidence says nothing: keep the defaults
@@ -109,17 +109,19 @@ def learn(
     if not options.learn_hyperparameters or n < _LEAST_LEARNED:
         return candidates[0], sites
     if len(candidates) > 1:
-        few = some_rows(n, _CHOOSE_POINTS, options.seed)
+        few = some_rows(n, int(_CHOOSE_POINTS / math.sqrt(Y.shape[1])), options.seed)
         tried = [
-            fit_hyperparameters(k, sites, x[few], Y[few], weight[few], iterations=30, prior=lengthscale_prior)
+            fit_hyperparameters(
+                k, sites, x[few], Y[few], weight[few], iterations=20, tolerance=1e-4, prior=lengthscale_prior
+            )
             for k in candidates
         ]
         kernel, sites, _ = max(tried, key=lambda found: found[2])
     else:
         kernel = candidates[0]
-    more = some_rows(n, _LEARN_POINTS, options.seed)
+    more = some_rows(n, int(_LEARN_POINTS / math.sqrt(Y.shape[1])), options.seed)
     kernel, sites, _ = fit_hyperparameters(
-        kernel, sites, x[more], Y[more], weight[more], iterations=60, prior=lengthscale_prior
+        kernel, sites, x[more], Y[more], weight[more], iterations=60, tolerance=1e-5, prior=lengthscale_prior
     )
     return kernel, sites
 
