@@ -18,7 +18,7 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 # torch first and pinned: an open range would fetch the newest build with gigabytes of CUDA libraries.
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,cli,data,plots,bench]"
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,cli,data,export,plots,bench]"
 	touch $@
 
 demo: $(READY)

@@ -7,7 +7,7 @@ import qsgp
 
 # Why a check may be skipped: the reason scikit-learn gives, and ours.
 MAY_SKIP = {
-    "pandas is not installed": "pandas is no dependency",
+    
     "SCIPY_ARRAY_API is not set": "an option of scipy's that must be set before it is imported",
 }
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.optimize import minimize
+from scipy.optimize import OptimizeResult, minimize
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
@@ -151,11 +151,12 @@ def fit_hyperparameters(
     iterations: int = 100,
     tolerance: float = 1e-9,
     prior: Callable[[Kernel], Tensor] | None = None,
+    halt: Callable[[], bool] | None = None,
 ) -> tuple[K, L, float]:
     """Kernel and likelihood that maximise the (bound of the) log evidence summed over outputs, and that value.
 
     ``prior`` adds a log density of the kernel's parameters; the search ends when a step gains less than ``tolerance``
-    of the evidence of a row.
+    of the evidence of a row, or when ``halt`` says so.
 
     L-BFGS in the log parameters. The sites are tightened at every evaluation and held fixed in its gradient, which is
     the full one at the tightest sites.
@@ -205,7 +206,14 @@ def fit_hyperparameters(
     ]
     start = np.clip(start, [low for low, _ in limits], [high for _, high in limits])
     options = {"maxiter": iterations, "ftol": tolerance}
+
+    def end(intermediate_result: OptimizeResult) -> None:
+        if halt is not None and halt():
+            raise StopIteration
+
     with threads_worth(len(x)):
-        found = minimize(negative_evidence, start, jac=True, method="L-BFGS-B", bounds=limits, options=options)
+        found = minimize(
+            negative_evidence, start, jac=True, method="L-BFGS-B", bounds=limits, options=options, callback=end
+        )
     k, g = unpack(torch.tensor(found.x, dtype=x.dtype, device=x.device))
     return k, g, -float(found.fun) * size

@@ -142,3 +142,25 @@ def fit_temperature(logit: Float[Tensor, " n"], label: Float[Tensor, " n"]) -> f
         slope = (logit * (torch.sigmoid(math.exp(middle) * logit) - target)).sum()
         low, high = (low, middle) if slope >= 0 else (middle, high)
     return math.exp(-(low + high) / 2)
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """Probabilities p -> sigmoid(logit(p) / temperature), each column alike."""
+
+    temperature: float
+
+    @classmethod
+    def fit(cls, p: Float[Tensor, "n c"], label: Float[Tensor, "n c"]) -> "Temperature":
+        """One temperature for all columns of labels -1 and +1."""
+        return cls(fit_temperature(_logit(p).flatten(), label.flatten()))
+
+    def __call__(self, p: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
+        return torch.sigmoid(_logit(p) / self.temperature)
+
+    def to_tensors(self) -> dict[str, Tensor]:
+        return {"temperature": torch.tensor(self.temperature, dtype=torch.float64)}
+
+
+def _logit(p: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
+    return torch.special.logit(p.clamp(1e-12, 1 - 1e-12))

@@ -77,6 +77,7 @@ def write_model(path: str | os.PathLike[str], header: dict[str, Any], tensors: d
         )
 
     target = Path(os.path.realpath(path))  # a link keeps pointing to its file
+    check_writable(target)
     temporary = target.parent / f"{TEMPORARY}{secrets.token_hex(8)}.tmp"
     try:
         with open(temporary, "xb") as file:
@@ -90,6 +91,13 @@ def write_model(path: str | os.PathLike[str], header: dict[str, Any], tensors: d
         temporary.unlink(missing_ok=True)
         raise
     _sync_folder(target.parent)
+
+
+def check_writable(path: Path) -> None:
+    """Its folder is there, and it is not a folder itself."""
+    if path.is_dir() or not path.parent.is_dir():
+        came = "a folder of that name" if path.is_dir() else f"no folder {path.parent}"
+        raise FileNotFoundError(f"Expected a place for the file {path}, got {came}. Make the folder, or name another.")
 
 
 def read_model(

@@ -1,18 +1,15 @@
 """The training loop, top to bottom."""
 
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import FrameType
 
 import torch
 from torch import Tensor
 
 from qsgp.checks import check_positive
+from qsgp.interrupt import deferred_interrupt
 from qsgp.problem import Problem
 from qsgp.start import check_problem, check_state, start
 from qsgp.state import State
@@ -21,31 +18,17 @@ from qsgp.step import Settings, step
 
 @dataclass
 class Fit:
-    """A trained state and what happened on the way: one record in ``history`` for every report."""
+    """A trained state and what happened on the way: one record in ``history`` for every report.
+
+    ``pending`` holds the sampled losses since the last record: with them a resumed run makes the records, and hence
+    the decisions to stop, of an undisturbed one.
+    """
 
     state: State
     history: list[dict[str, float]] = field(default_factory=list)
+    pending: list[Tensor] = field(default_factory=list)
     interrupted: bool = False
-
-
-@contextmanager
-def deferred_interrupt() -> Iterator[threading.Event]:
-    """Ctrl-C sets the event instead of tearing a step apart; a second one stops at once, as usual."""
-    pressed = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield pressed  # signals reach the main thread only
-        return
-
-    def press(number: int, frame: FrameType | None) -> None:
-        if pressed.is_set():
-            raise KeyboardInterrupt
-        pressed.set()
-
-    before = signal.signal(signal.SIGINT, press)
-    try:
-        yield pressed
-    finally:
-        signal.signal(signal.SIGINT, before)
+    seconds: float = 0.0  # of training, those before a resumption included
 
 
 def fit(
@@ -53,45 +36,52 @@ def fit(
     settings: Settings,
     *,
     state: State | None = None,
+    past: Fit | None = None,
     evaluate: Callable[[State], dict[str, float]] | None = None,
-    report: Callable[[dict[str, float]], None] | None = None,
-    save: Callable[[State], None] | None = None,
+    report: Callable[[dict[str, float]], bool | None] | None = None,
+    save: Callable[[Fit], None] | None = None,
     every: int = 100,
     max_seconds: float = float("inf"),
 ) -> Fit:
-    """Steps until ``settings.iterations`` or ``max_seconds``; a given ``state`` goes on where it stopped.
+    """Steps until ``settings.iterations`` or ``max_seconds``; a given ``state``, or a whole ``past``, goes on.
 
     Every ``every`` steps a record is made: iteration, seconds, the mean sampled ELBO since the last one, and what
-    ``evaluate`` adds. Draws depend on (seed, iteration) alone, so an interrupted run ends where a whole one would.
-    ``save`` is called after every step. Ctrl-C ends the loop after the step it falls in, with all that was learned.
+    ``evaluate`` adds; ``report`` is told and may end the run by returning True. Draws depend on (seed, iteration)
+    alone, so an interrupted run ends where a whole one would. ``save`` is called after every step. Ctrl-C ends the
+    loop after the step it falls in, with all that was learned.
     """
     check_positive("every", every, "Ask for a record every 100 steps, for example.")
-    if state is None:
-        state = start(problem, settings)
-    else:
+    if past is not None or state is not None:
+        result = past or Fit(state)  # type: ignore[arg-type]
         check_problem(problem, settings)
-        check_state(problem, settings, state)
-    result = Fit(state)
-    began, elbos = time.perf_counter(), []
+        check_state(problem, settings, result.state)
+    else:
+        result = Fit(start(problem, settings))
+    before, began = result.seconds, time.perf_counter()
     with deferred_interrupt() as interrupt:
-        while state.t < settings.iterations and time.perf_counter() - began < max_seconds:
-            state, info = step(problem, state, settings)
-            elbos.append(torch.stack(list(info.terms.values())).sum())
-            if save:
-                save(state)
+        while result.state.t < settings.iterations and time.perf_counter() - began < max_seconds:
+            result.state, info = step(problem, result.state, settings)
+            result.pending.append(torch.stack(list(info.terms.values())).sum().detach())
             result.interrupted = interrupt.is_set()
-            if state.t % every and state.t < settings.iterations and not result.interrupted:
-                continue
-            record = {"iteration": float(state.t), "seconds": time.perf_counter() - began}
-            first = result.history[0]["elbo"] if result.history else 0.0
-            record |= {"elbo": _mean_elbo(elbos, first, state, settings)} | (evaluate(state) if evaluate else {})
-            elbos = []
-            result.history.append(record)
-            if report:
-                report(record)
-            if result.interrupted:
+            last = result.state.t == settings.iterations or result.interrupted
+            stop = False
+            if last or result.state.t % every == 0:
+                result.seconds = before + time.perf_counter() - began
+                _record(result, settings, evaluate)
+                stop = bool(report and report(result.history[-1]))
+            if save:
+                save(result)
+            if stop or result.interrupted:
                 break
     return result
+
+
+def _record(result: Fit, settings: Settings, evaluate: Callable[[State], dict[str, float]] | None) -> None:
+    state, first = result.state, result.history[0]["elbo"] if result.history else 0.0
+    record = {"iteration": float(state.t), "seconds": result.seconds}
+    record |= {"elbo": _mean_elbo(result.pending, first, state, settings)} | (evaluate(state) if evaluate else {})
+    result.pending = []
+    result.history.append(record)
 
 
 def _mean_elbo(losses: list[Tensor], first: float, state: State, settings: Settings) -> float:

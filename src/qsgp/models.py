@@ -1,281 +1,141 @@
-"""The user's door: scikit-learn estimators. Plain words here, paper symbols inside; no mathematics.
+"""The user's door: four scikit-learn estimators and `load`. Plain words here, paper symbols inside."""
 
-Parameters are stored untouched and checked in ``fit``; what ``fit`` learns ends in an underscore.
-"""
-
-import numbers
 import os
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
-from torch import Tensor
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from qsgp.conformal import Conformal, fit_conformal
-from qsgp.defaults import Options, train
-from qsgp.files import read_model, write_model
-from qsgp.likelihoods import Gaussian, Laplace
-from qsgp.posteriors import posterior_from
-from qsgp.scaling import Scaling
-
-_CHOICES = {
-    "kernel": ("auto", "rbf", "matern12", "matern32", "matern52"),
-    "basis": ("auto", "fourier", "inducing"),
-    "covariance": ("auto", "meanfield", "chevron", "full"),
-    "optimizer": ("auto", "adagrad"),
-    "dtype": ("float32", "float64"),
-    "mean": ("constant", "linear"),
-}
+from qsgp.callbacks import with_callbacks
+from qsgp.conformal import Conformal, Temperature, fit_conformal
+from qsgp.estimator import Estimator
+from qsgp.files import FileError, read_model
+from qsgp.keywords import device as usable_device
+from qsgp.tables import as_target
 
 
-class _Estimator(BaseEstimator):  # type: ignore[misc]
-    """What the four estimators share: checking, scaling, training, files."""
-
-    _relevance = False
-    _likelihoods: tuple[str, ...] = ()
-
-    def __init__(
-        self,
-        *,
-        kernel: str = "auto",
-        basis: str = "auto",
-        n_features: int | str = "auto",
-        covariance: str = "auto",
-        dense_columns: int = 10,
-        likelihood: str = "gaussian",
-        mean: str = "constant",
-        batch_points: int | str = "auto",
-        batch_features: int | str = "auto",
-        support_points: int | str = "auto",
-        optimizer: str = "auto",
-        learn_hyperparameters: bool = True,
-        max_iter: int | str = "auto",
-        max_time: float | None = None,
-        device: str = "auto",
-        dtype: str = "float32",
-        random_state: Any = None,
-        verbose: int = 0,
-        checkpoint: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self.kernel = kernel
-        self.basis = basis
-        self.n_features = n_features
-        self.covariance = covariance
-        self.dense_columns = dense_columns
-        self.likelihood = likelihood
-        self.mean = mean
-        self.batch_points = batch_points
-        self.batch_features = batch_features
-        self.support_points = support_points
-        self.optimizer = optimizer
-        self.learn_hyperparameters = learn_hyperparameters
-        self.max_iter = max_iter
-        self.max_time = max_time
-        self.device = device
-        self.dtype = dtype
-        self.random_state = random_state
-        self.verbose = verbose
-        self.checkpoint = checkpoint
-
-    def _options(self) -> Options:
-        for name, choices in {**_CHOICES, "likelihood": self._likelihoods}.items():
-            value = getattr(self, name)
-            if value not in choices:
-                raise ValueError(
-                    f"Expected {name} among {', '.join(map(repr, choices))}, got {value!r}. Choose one of these."
-                )
-        device = ("cuda" if torch.cuda.is_available() else "cpu") if self.device == "auto" else self.device
-        return Options(
-            kernel=self.kernel,
-            basis=self.basis,
-            covariance=self.covariance,
-            dense_columns=self.dense_columns if self.covariance == "chevron" else 0,
-            optimizer=self.optimizer,
-            learn_hyperparameters=self.learn_hyperparameters,
-            max_time=self.max_time,
-            device=device,
-            dtype=getattr(torch, self.dtype),
-            seed=self._seed(),
-            relevance=self._relevance,
-            checkpoint=None if self.checkpoint is None else os.fspath(self.checkpoint),
-            n_features=self._count("n_features"),
-            batch_points=self._count("batch_points"),
-            batch_features=self._count("batch_features"),
-            support_points=self._count("support_points"),
-            max_iter=self._count("max_iter"),
-        )
-
-    def _seed(self) -> int:
-        if self.random_state is None and self.checkpoint is not None:
-            return 0  # a run can be resumed only if it can be repeated
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
-
-    def _count(self, name: str) -> int | None:
-        value = getattr(self, name)
-        if isinstance(value, str) and value == "auto":
-            return None
-        if not isinstance(value, numbers.Integral) or value < 1:
-            raise ValueError(f"Expected {name} to be a whole number >= 1 or 'auto', got {value!r}. Leave it at 'auto'.")
-        return int(value)
-
-    def _fit(self, X: np.ndarray, Y: np.ndarray, sample_weight: Any, *, scale_y: bool) -> "_Estimator":
-        """Train on targets Y (one column an output), already numbers."""
-        options = self._options()
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        X64 = np.asarray(X, dtype=np.float64)
-        self._scaling = Scaling.of(X64, Y, weight, scale_y=scale_y, linear=self.mean == "linear")
-        x, targets = self._scaling.inputs(X64), self._scaling.targets(Y, X64)
-        trained = train(
-            torch.tensor(x), torch.tensor(targets), torch.tensor(weight), self.likelihood, options, self._report()
-        )
-        self._posterior = trained.posterior
-        self._conformal: Conformal | None = None
-        self.history_, self.n_iter_ = trained.history, max(trained.iterations, 1)
-        if self._relevance:
-            self.relevance_ = np.array([]) if trained.relevant is None else trained.relevant.numpy()
-        self._set_learned()
-        return self
-
-    def _report(self) -> Any:
-        return (lambda record: print({k: round(v, 4) for k, v in record.items()})) if self.verbose else None
-
-    def _set_learned(self) -> None:
-        """Hyperparameters in the units of the data."""
-        kernel, sites = self._posterior.kernel, self._posterior.likelihood
-        names = {"SquaredExponential": "rbf"}
-        self.kernel_ = names.get(type(kernel).__name__, type(kernel).__name__.lower())
-        self.lengthscale_ = kernel.lengthscale.double().cpu().numpy() * self._scaling.x_scale  # type: ignore[attr-defined]
-        unit = float(self._scaling.y_scale[0]) ** 2 if len(self._scaling.y_scale) == 1 else self._scaling.y_scale**2
-        self.signal_variance_ = float(kernel.variance) * unit  # type: ignore[attr-defined]
-        if isinstance(sites, Gaussian):
-            self.noise_variance_ = float(sites.noise_variance) * unit
-        elif isinstance(sites, Laplace):
-            self.noise_variance_ = 2 * float(sites.scale) ** 2 * unit
-
-    def _inputs(self, X: Any) -> np.ndarray:
-        check_is_fitted(self)
-        return validate_data(self, X, reset=False, dtype=[np.float64, np.float32]).astype(np.float64)
-
-    def _latent(self, X: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Standardised mean and variance of f, in float64 on the CPU."""
-        mean, variance = self._posterior.latent(torch.tensor(self._scaling.inputs(X)))
-        return mean.double().cpu(), variance.double().cpu()
-
-    def _sites(self) -> Any:
-        """The likelihood in float64 on the CPU, where predictions are finished."""
-        sites = self._posterior.likelihood
-        return sites.with_parameters({name: v.double().cpu() for name, v in sites.parameters().items()})
-
-    # --- files --------------------------------------------------------------------------------------------------
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to one file that `qsgp.load` reads on any machine; never a pickle."""
-        check_is_fitted(self)
-        header, tensors = self._posterior.parts()
-        tensors |= {f"scaling.{name}": torch.tensor(value) for name, value in self._scaling.arrays().items()}
-        if self._conformal is not None:
-            tensors |= {f"conformal.{name}": value for name, value in self._conformal.to_tensors().items()}
-        about = {
-            "estimator": type(self).__name__,
-            "parameters": {name: _plain(value) for name, value in self.get_params(deep=False).items()},
-            "posterior": header,
-            "fitted": self._fitted_header(),
-        }
-        write_model(path, about, tensors)
-
-    def _fitted_header(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"n_features_in_": int(self.n_features_in_), "n_iter_": int(self.n_iter_)}
-        if hasattr(self, "feature_names_in_"):
-            found["feature_names_in_"] = [str(name) for name in self.feature_names_in_]
-        if self._relevance:
-            found["relevance_"] = self.relevance_.tolist()
-        return found
-
-    def _restore(self, about: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        scaling = {n.removeprefix("scaling."): v.cpu().numpy() for n, v in tensors.items() if n.startswith("scaling.")}
-        conformal = {n.removeprefix("conformal."): v.cpu() for n, v in tensors.items() if n.startswith("conformal.")}
-        self._scaling = Scaling(**scaling)
-        self._posterior = posterior_from(about["posterior"], tensors)
-        self._conformal = Conformal.from_tensors(conformal) if conformal else None
-        self.history_ = []
-        for name, value in about["fitted"].items():
-            setattr(self, name, np.array(value) if isinstance(value, list) else value)
-        self._set_learned()
+def _takes_portions(estimator: Estimator) -> bool:
+    return not estimator._relevance
 
 
-class _Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
+class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
     _likelihoods = ("gaussian", "laplace")
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "_Estimator":
-        """Learn from rows X and targets y (one column an output); weights say how often a row counts."""
-        X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=[np.float64, np.float32])
-        y = np.asarray(y, dtype=np.float64)
-        self._one_output = y.ndim == 1
-        return self._fit(X, y.reshape(len(y), -1), sample_weight, scale_y=True)
+    @with_callbacks
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, target: str | None = None) -> "_Regressor":
+        """Learn from rows X and targets y (one column an output); weights say how often a row counts.
+
+        X may be a path, a glob or a list of paths (CSV, Parquet, Arrow, NPZ) with ``target`` naming the column.
+        """
+        return self._learn(X, y, sample_weight, target, self._fit)
+
+    @available_if(_takes_portions)
+    @with_callbacks
+    def partial_fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, target: str | None = None
+    ) -> "_Regressor":
+        """Learn from one more portion of rows. Scales and hyperparameters come from the first 1,000 rows or so;
+        after that the portions' order and sizes do not matter (Gaussian noise)."""
+        return self._learn(X, y, sample_weight, target, self._partial_fit)
+
+    def _learn(self, X: Any, y: Any, sample_weight: Any, target: str | None, learn: Any) -> "_Regressor":
+        first, given = learn == self._fit or not hasattr(self, "_trained"), (X, y, sample_weight)
+        X, y, weight = self._rows(X, y, sample_weight, target, multi_output=True, y_numeric=True, reset=first)
+        Y = np.asarray(y, dtype=np.float64)
+        outputs = Y.ndim == 1, Y.reshape(len(Y), -1).shape[1]
+        if first:
+            self._one_output = outputs[0]
+        elif outputs != (self._one_output, len(self._scaling.y_scale)):
+            raise ValueError(f"Expected targets as in the first portion, got shape {Y.shape}. Keep their columns.")
+        learn(X, Y.reshape(len(Y), -1), weight, given, scale_y=True)
+        return self
 
     def _shape(self, values: np.ndarray) -> np.ndarray:
         return values[..., 0] if self._one_output else values
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Mean of y, and with ``return_std`` its deviation, noise included."""
-        X = self._inputs(X)
-        mean, variance = self._sites().moments(*self._latent(X))
-        centre = self._shape(self._scaling.restore(mean.numpy(), X))
-        return (centre, self._shape(variance.sqrt().numpy() * self._scaling.y_scale)) if return_std else centre
+        means, deviations = [], []
+        for rows in self._blocks(X):
+            mean, variance = self._sites().moments(*self._latent(rows))
+            means.append(self._scaling.restore(mean.numpy(), rows))
+            deviations.append(variance.sqrt().numpy() * self._scaling.y_scale)
+        mean = self._shape(np.concatenate(means))
+        return (mean, self._shape(np.concatenate(deviations))) if return_std else mean
 
     def predict_quantiles(self, X: Any, q: Any) -> np.ndarray:
         """The quantiles ``q`` of y: one more axis in front when q is a list."""
-        X = self._inputs(X)
-        latent = self._latent(X)
-        found = [
-            self._shape(self._scaling.restore(self._sites().quantile(float(p), *latent).numpy(), X))
-            for p in np.ravel(q)
-        ]
-        return np.stack(found) if np.ndim(q) else found[0]
+        check_is_fitted(self)
+        levels = _probabilities(q, "q", "Give 0.5 for the median, or a list of levels.")
+        found = []
+        for rows in self._blocks(X):
+            latent = self._latent(rows)
+            values = [self._sites().quantile(float(p), *latent).numpy() for p in levels]
+            found.append(np.stack([self._shape(self._scaling.restore(value, rows)) for value in values]))
+        quantiles = np.concatenate(found, 1)
+        return quantiles if np.ndim(q) else quantiles[0]
 
     def predict_interval(self, X: Any, coverage: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         """Central interval that holds y with probability ``coverage``; recalibrated after `calibrate`."""
-        if not 0 < coverage < 1:
-            raise ValueError(f"Expected 0 < coverage < 1, got {coverage}. Give 0.95 for a 95 % interval.")
         check_is_fitted(self)
-        if self._conformal is not None:
+        if np.ndim(coverage):
+            raise ValueError(f"Expected one coverage, got {coverage!r}. Ask for predict_quantiles to get several.")
+        coverage = float(_probabilities(coverage, "coverage", "Give 0.95 for a 95 % interval.")[0])
+        if self._calibration is not None:
             mean, deviation = self.predict(X, return_std=True)
-            lower, upper = self._conformal.interval(torch.tensor(mean), torch.tensor(deviation), coverage)
+            lower, upper = self._calibration.interval(torch.tensor(mean), torch.tensor(deviation), coverage)
             return lower.numpy(), upper.numpy()
         lower, upper = self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2])
         return lower, upper
 
-    def calibrate(self, X: Any, y: Any) -> "_Estimator":
+    def calibrate(self, X: Any, y: Any) -> "_Regressor":
         """Make `predict_interval` honest by split-conformal scores of rows that were not used in ``fit``."""
+        check_is_fitted(self)
         if not self._one_output:
             raise ValueError("Expected a model of one output to calibrate, got several. Fit one model for each output.")
         mean, deviation = self.predict(X, return_std=True)
-        self._conformal = fit_conformal(
-            torch.tensor(np.asarray(y, dtype=np.float64)), torch.tensor(mean), torch.tensor(deviation)
-        )
+        targets = column_or_1d(as_target(y, numeric=True)).astype(np.float64)
+        _check_length(targets, len(mean))
+        self._calibration = fit_conformal(torch.tensor(targets), torch.tensor(mean), torch.tensor(deviation))
         return self
 
     def log_density(self, X: Any, y: Any) -> np.ndarray:
         """log Pr(y) row by row, in the unit of y; its negative mean is MNLP."""
+        check_is_fitted(self)
         X = self._inputs(X)
-        Y = np.asarray(y, dtype=np.float64).reshape(len(X), -1)
-        targets = torch.tensor(self._scaling.targets(Y, X))
-        density = self._sites().log_density(targets, *self._latent(X)).numpy() - np.log(self._scaling.y_scale)
-        return self._shape(density)
+        Y = np.atleast_1d(as_target(y, numeric=True)).astype(np.float64)
+        Y = Y.reshape(len(Y), -1)
+        _check_length(Y, len(X))
+        if Y.shape[1] != len(self._scaling.y_scale):
+            raise ValueError(f"Expected {len(self._scaling.y_scale)} targets for every row, got {Y.shape[1]}. Check y.")
+        found, at = [], 0
+        for rows in self._checked_blocks(X):
+            targets = torch.tensor(self._scaling.targets(Y[at : at + len(rows)], rows))
+            found.append(self._sites().log_density(targets, *self._latent(rows)).numpy())
+            at += len(rows)
+        return self._shape(np.concatenate(found) - np.log(self._scaling.y_scale))
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Draws of the function, coherent over the rows of X (without noise): shape (rows, [outputs,] n_samples)."""
-        X = self._inputs(X)
         seed = int(check_random_state(random_state).randint(2**31 - 1))
-        draws = self._posterior.sample(torch.tensor(self._scaling.inputs(X)), n_samples, seed).double().cpu().numpy()
-        return np.moveaxis(self._shape(self._scaling.restore(draws, X)), 0, -1)
+        if not isinstance(n_samples, int | np.integer) or n_samples < 1:
+            raise ValueError(f"Expected n_samples to be a whole number >= 1, got {n_samples!r}. Draw at least one.")
+        found = []
+        for rows in self._blocks(X, draws=int(n_samples)):
+            draws = self._posterior.sample(torch.tensor(self._scaling.inputs(rows)), int(n_samples), seed)
+            found.append(self._shape(self._scaling.restore(draws.double().cpu().numpy(), rows)))
+        return np.moveaxis(np.concatenate(found, 1), 0, -1)
 
     def _fitted_header(self) -> dict[str, Any]:
         return super()._fitted_header() | {"_one_output": self._one_output}
+
+    def _calibration_from(self, tensors: Any) -> Conformal:
+        return Conformal.from_tensors(tensors)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -298,71 +158,62 @@ class QSRVMRegressor(_Regressor):
     _relevance = True
 
 
-class _Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
+class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     _likelihoods = ("logistic",)
 
-    def __init__(
-        self,
-        *,
-        kernel: str = "auto",
-        basis: str = "auto",
-        n_features: int | str = "auto",
-        covariance: str = "auto",
-        dense_columns: int = 10,
-        likelihood: str = "logistic",
-        mean: str = "constant",
-        batch_points: int | str = "auto",
-        batch_features: int | str = "auto",
-        support_points: int | str = "auto",
-        optimizer: str = "auto",
-        learn_hyperparameters: bool = True,
-        max_iter: int | str = "auto",
-        max_time: float | None = None,
-        device: str = "auto",
-        dtype: str = "float32",
-        random_state: Any = None,
-        verbose: int = 0,
-        checkpoint: str | os.PathLike[str] | None = None,
-    ) -> None:
-        super().__init__(
-            kernel=kernel,
-            basis=basis,
-            n_features=n_features,
-            covariance=covariance,
-            dense_columns=dense_columns,
-            likelihood=likelihood,
-            mean=mean,
-            batch_points=batch_points,
-            batch_features=batch_features,
-            support_points=support_points,
-            optimizer=optimizer,
-            learn_hyperparameters=learn_hyperparameters,
-            max_iter=max_iter,
-            max_time=max_time,
-            device=device,
-            dtype=dtype,
-            random_state=random_state,
-            verbose=verbose,
-            checkpoint=checkpoint,
-        )
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "_Estimator":
-        """Learn from rows X and labels y of two or more classes."""
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
+    @with_callbacks
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, target: str | None = None) -> "_Classifier":
+        """Learn from rows X and labels y of two or more classes; X may be a path with ``target``, as for regression."""
+        given = (X, y, sample_weight)
+        X, y, weight = self._rows(X, y, sample_weight, target)
         check_classification_targets(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
+        self.classes_ = np.unique(y)
+        self._fit(X, self._columns(y), weight, given, scale_y=False)
+        return self
+
+    @available_if(_takes_portions)
+    @with_callbacks
+    def partial_fit(
+        self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None, *, target: str | None = None
+    ) -> "_Classifier":
+        """Learn from one more portion of rows; the first call names all ``classes`` unless its rows hold them all."""
+        first, given = not hasattr(self, "_trained"), (X, y, sample_weight)
+        X, y, weight = self._rows(X, y, sample_weight, target, reset=first)
+        check_classification_targets(y)
+        if first:
+            self.classes_ = np.unique(y if classes is None else classes)
+        self._partial_fit(X, self._columns(y), weight, given, scale_y=False)
+        return self
+
+    def _columns(self, y: np.ndarray) -> np.ndarray:
+        """+1 and -1: one column for two classes, else one for each class against the rest."""
         if len(self.classes_) < 2:
             raise ValueError(
                 f"Expected labels of two classes or more, got 1 class: {self.classes_[0]!r}. Check the target column."
             )
+        codes = self._codes(y)
         columns = [1] if len(self.classes_) == 2 else range(len(self.classes_))
-        Y = np.stack([np.where(codes == c, 1.0, -1.0) for c in columns], 1)
-        return self._fit(X, Y, sample_weight, scale_y=False)
+        return np.stack([np.where(codes == c, 1.0, -1.0) for c in columns], 1)
+
+    def _codes(self, y: Any) -> np.ndarray:
+        """Positions of the labels among the classes."""
+        labels = np.atleast_1d(as_target(y, numeric=False)).ravel()
+        if labels.dtype.kind != self.classes_.dtype.kind and {labels.dtype.kind, self.classes_.dtype.kind} & set("OUS"):
+            labels = labels.astype(self.classes_.dtype)  # names of labels and numbers do not compare
+        codes = np.searchsorted(self.classes_, labels).clip(0, len(self.classes_) - 1)
+        unknown = self.classes_[codes] != labels
+        if unknown.any():
+            raise ValueError(
+                f"Expected labels among {self.classes_.tolist()}, got {str(labels[unknown][0])!r}. "
+                "Leave out rows of classes the model has not seen."
+            )
+        return codes
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities, averaged over the posterior; with several classes one-versus-rest, normalised."""
-        X = self._inputs(X)
-        p = self._sites().moments(*self._latent(X))[0].numpy()
+        p = np.concatenate([self._sites().moments(*self._latent(rows))[0].numpy() for rows in self._blocks(X)])
+        if self._calibration is not None:
+            p = self._calibration(torch.tensor(p)).numpy()
         p = np.concatenate([1 - p, p], 1) if p.shape[1] == 1 else p
         return p / p.sum(1, keepdims=True)
 
@@ -374,17 +225,24 @@ class _Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
     def log_density(self, X: Any, y: Any) -> np.ndarray:
         """log Pr(label) row by row."""
         p = self.predict_proba(X)
-        codes = np.searchsorted(self.classes_, np.asarray(y)).clip(0, len(self.classes_) - 1)
-        unknown = self.classes_[codes] != np.asarray(y)
-        if unknown.any():
-            raise ValueError(
-                f"Expected labels among {self.classes_.tolist()}, got {str(np.asarray(y)[unknown][0])!r}. "
-                "Leave out rows of classes the model has not seen."
-            )
+        codes = self._codes(y)
+        _check_length(codes, len(p))
         return np.log(p[np.arange(len(p)), codes].clip(np.finfo(float).tiny))
+
+    def calibrate(self, X: Any, y: Any) -> "_Classifier":
+        """Temper the probabilities by rows that were not used in ``fit``: one temperature, which keeps the order."""
+        check_is_fitted(self)
+        p = np.concatenate([self._sites().moments(*self._latent(rows))[0].numpy() for rows in self._blocks(X)])
+        labels = self._columns(y)
+        _check_length(labels, len(p))
+        self._calibration = Temperature.fit(torch.tensor(p), torch.tensor(labels))
+        return self
 
     def _fitted_header(self) -> dict[str, Any]:
         return super()._fitted_header() | {"classes_": self.classes_.tolist()}
+
+    def _calibration_from(self, tensors: Any) -> Temperature:
+        return Temperature(float(tensors["temperature"]))
 
 
 class QSGPClassifier(_Classifier):
@@ -397,21 +255,34 @@ class QSRVMClassifier(_Classifier):
     _relevance = True
 
 
+def _check_length(targets: np.ndarray, rows: int) -> None:
+    if len(targets) != rows:
+        raise ValueError(f"Expected one target for each of the {rows} rows of X, got {len(targets)}. Check y.")
+
+
+def _probabilities(values: Any, name: str, remedy: str) -> np.ndarray:
+    try:
+        found = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        found = np.empty(0)
+    if isinstance(values, str) or found.size == 0 or found.ndim > 1 or not ((found > 0) & (found < 1)).all():
+        raise ValueError(f"Expected 0 < {name} < 1, got {values!r}. {remedy}")
+    return np.ravel(found)
+
+
 ESTIMATORS = {cls.__name__: cls for cls in (QSGPRegressor, QSGPClassifier, QSRVMRegressor, QSRVMClassifier)}
 
 
 def load(path: str | os.PathLike[str], device: str = "cpu") -> Any:
-    """A model written by ``save``, on ``device``. Runs no code from the file."""
-    about, tensors = read_model(path, device)
-    model = ESTIMATORS[about["estimator"]](**about["parameters"])
+    """A model written by ``save``, on ``device`` ("auto": a GPU if there is one). Runs no code from the file."""
+    about, tensors = read_model(path, usable_device(device))
+    match about:
+        case {"estimator": str(name), "parameters": dict(parameters)} if name in ESTIMATORS:
+            try:
+                model = ESTIMATORS[name](**parameters)
+            except TypeError as error:
+                raise FileError(f"Expected keywords of {name} in {path}, got others: {error}.") from error
+        case _:
+            raise FileError(f"Expected a model of {', '.join(ESTIMATORS)} in {path}, got something else.")
     model._restore(about, tensors)
     return model
-
-
-def _plain(value: Any) -> Any:
-    """A constructor argument as JSON can hold it; a random state that is an object is not kept."""
-    if value is None or isinstance(value, str | bool):
-        return value
-    if isinstance(value, numbers.Integral):
-        return int(value)
-    return float(value) if isinstance(value, numbers.Real) else None

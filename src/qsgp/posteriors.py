@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from qsgp.bases import Fourier, Inducing, KernelFunctions
+from qsgp.bases import Fourier, Grid, Inducing, KernelFunctions
 from qsgp.closed_form import Sites, Solved, solve, tighten
 from qsgp.covariances import Chevron
 from qsgp.interfaces import Basis, Kernel, Likelihood, SpectralKernel
@@ -22,6 +22,7 @@ from qsgp.predict import stream, stream_draws
 
 # Fourier features of a prior draw in `ClosedForm.sample`; the data correct what they get wrong.
 _PRIOR_FEATURES = 4096
+_BLOCK_FEATURES = 2048  # made at a time; larger blocks leave the cache and fragment the heap
 
 
 @dataclass(frozen=True)
@@ -48,15 +49,19 @@ class ClosedForm:
             sites = [Sites.of(likelihood, y, at, weight) for y, at in zip(Y.mT, xi.mT, strict=True)]
             return cls(kernel, likelihood, x, Y, weight, xi, tuple(solve(Gram, site) for site in sites))
 
-    @torch.no_grad()
-    def latent(
-        self, x: Float[Tensor, "t d"], block_rows: int = 4096
-    ) -> tuple[Float[Tensor, "t o"], Float[Tensor, "t o"]]:
-        """Mean and variance of f for every output. Cost O(t n^2), memory O(block_rows n)."""
-        parts = [self._latent(rows.to(self.x)) for rows in x.split(block_rows)]
-        return torch.cat([mean for mean, _ in parts]), torch.cat([variance for _, variance in parts])
+    def with_rows(self, x: Tensor, Y: Tensor, weight: Tensor) -> "ClosedForm":
+        """The same hyperparameters, more rows."""
+        new = [torch.cat([old, more.to(old)]) for old, more in ((self.x, x), (self.Y, Y), (self.weight, weight))]
+        return ClosedForm.build(self.kernel, self.likelihood, *new)
 
-    def _latent(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def bytes_per_row(self, draws: int = 0) -> int:
+        """Memory that one more row at a time costs `latent`, or `sample` with so many draws."""
+        return 8 * (6 * len(self.x) + (2 * _PRIOR_FEATURES + 2 * draws if draws else 0))
+
+    @torch.no_grad()
+    def latent(self, x: Float[Tensor, "t d"]) -> tuple[Float[Tensor, "t o"], Float[Tensor, "t o"]]:
+        """Mean and variance of f for every output. Cost O(t n^2), memory O(t n): give it blocks of rows."""
+        x = x.to(self.x)
         k_star, prior = self.kernel(self.x, x), self.kernel.diag(x)
         means, variances = [], []
         for solved in self.solved:
@@ -108,28 +113,22 @@ class Features:
     def kernel(self) -> Kernel:
         return self.basis.kernel
 
+    def bytes_per_row(self, draws: int = 0) -> int:
+        width = self.outputs * (1 + draws) + self.covariance.k
+        return self.table.element_size() * (4 * min(self.basis.m, _BLOCK_FEATURES) + 4 * width)
+
     @torch.no_grad()
-    def latent(
-        self, x: Float[Tensor, "t d"], block_rows: int = 4096, block_features: int = 8192
-    ) -> tuple[Float[Tensor, "t o"], Float[Tensor, "t o"]]:
-        parts = [
-            stream(self.basis, self.covariance, self.table, self.outputs, rows.to(self.table), block_features)
-            for rows in x.split(block_rows)
-        ]
-        mean = torch.cat([mean for mean, _ in parts])
-        return mean, torch.cat([variance for _, variance in parts])[:, None].expand_as(mean)
+    def latent(self, x: Float[Tensor, "t d"]) -> tuple[Float[Tensor, "t o"], Float[Tensor, "t o"]]:
+        """Mean and variance of f; memory O(t) times a block of features: give it blocks of rows."""
+        mean, variance = stream(
+            self.basis, self.covariance, self.table, self.outputs, x.to(self.table), _BLOCK_FEATURES
+        )
+        return mean, variance[:, None].expand_as(mean)
 
     @torch.no_grad()
     def sample(self, x: Float[Tensor, "t d"], count: int, seed: int) -> Float[Tensor, "count t o"]:
         """Draws of f from draws of the weights: linear in the number of points, coherent over them."""
-        x = x.to(self.table)
-        return torch.cat(
-            [
-                stream_draws(self.basis, self.covariance, self.table, self.outputs, rows, count, seed)
-                for rows in x.split(4096)
-            ],
-            1,
-        )
+        return stream_draws(self.basis, self.covariance, self.table, self.outputs, x.to(self.table), count, seed)
 
     def parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         basis = self.basis
@@ -138,6 +137,8 @@ class Features:
         tensors = {"table": self.table, **tensors_of(basis.kernel, self.likelihood)}
         if isinstance(basis, Fourier):
             header |= {"seed": basis.seed, "orthogonal": basis.orthogonal}
+        elif isinstance(basis, Grid):
+            tensors |= basis.tensors()
         else:
             assert isinstance(basis, Inducing | KernelFunctions)
             tensors["Z"] = basis.Z
@@ -165,17 +166,24 @@ def tensors_of(kernel: Kernel, likelihood: Likelihood) -> dict[str, Tensor]:
     return named | {f"likelihood.{name}": v for name, v in vars(likelihood).items() if isinstance(v, Tensor)}
 
 
-def posterior_from(header: dict[str, Any], tensors: dict[str, Tensor]) -> Posterior:
-    """The inverse of ``parts``."""
+def kernel_and_likelihood(header: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[Kernel, Likelihood]:
+    """The inverse of `describe` and `tensors_of`."""
     kernel = KERNELS[header["kernel"]](tensors["kernel.lengthscale"], tensors["kernel.variance"])
     own = {name.removeprefix("likelihood."): value for name, value in tensors.items() if name.startswith("likelihood.")}
     settings = {"points": header["points"]} if header["likelihood"] == "logistic" else {}
-    likelihood = LIKELIHOODS[header["likelihood"]](**own, **settings)
+    return kernel, LIKELIHOODS[header["likelihood"]](**own, **settings)
+
+
+def posterior_from(header: dict[str, Any], tensors: dict[str, Tensor]) -> Posterior:
+    """The inverse of ``parts``."""
+    kernel, likelihood = kernel_and_likelihood(header, tensors)
     if header["kind"] == "closed form":
         return ClosedForm.build(kernel, likelihood, tensors["x"], tensors["Y"], tensors["weight"], tensors["xi"])
     basis: Basis
     if header["basis"] == "Fourier":
         basis = Fourier(_spectral(kernel), header["m"], header["seed"], header["orthogonal"])
+    elif header["basis"] == "Grid":
+        basis = Grid.restore(_spectral(kernel), tensors)
     else:
         basis = (Inducing if header["basis"] == "Inducing" else KernelFunctions)(kernel, tensors["Z"])
     return Features(basis, likelihood, Chevron(header["m"], header["k"]), tensors["table"], header["outputs"])

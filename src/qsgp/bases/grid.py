@@ -48,16 +48,33 @@ class Grid:
             )
 
     @classmethod
-    def build(cls, kernel: SpectralKernel, grids: Sequence[Float[Tensor, " _"]], m: int) -> "Grid":
-        """Eigenvectors and the m leading positions. Cost sum_i |U_i|^3 + d m log m; the grid is never formed."""
+    def build(
+        cls, kernel: SpectralKernel, grids: Sequence[Float[Tensor, " _"]], m: int, *, fewer: bool = False
+    ) -> "Grid":
+        """Eigenvectors and the m leading positions. Cost sum_i |U_i|^3 + d m log m; the grid is never formed.
+
+        ``fewer`` takes all functions there are where the grid has less than m; otherwise that is an error.
+        """
         check_shape("lengthscale", kernel.lengthscale, (len(grids),), "Give one grid per input.")
         points = tuple(grid.detach().double()[:, None] for grid in grids)
         factors = _factors(kernel)
         pairs = [_eigenpairs(factor(U, U)) for factor, U in zip(factors, points, strict=True)]
-        positions = leading_products([values for values, _ in pairs], m)
+        most = math.prod(len(values) for values, _ in pairs)
+        positions = leading_products([values for values, _ in pairs], min(m, most) if fewer else m)
         ranks = (1 + positions.amax(0)).tolist()
         projections = tuple((Q / values.sqrt())[:, :rank] for (values, Q), rank in zip(pairs, ranks, strict=True))
         return cls(kernel, kernel.lengthscale.detach(), points, factors, projections, positions)
+
+    @classmethod
+    def restore(cls, kernel: SpectralKernel, tensors: dict[str, Tensor]) -> "Grid":
+        """The basis whose `tensors` were kept. Eigenvectors are not made again: another machine has other signs."""
+        d = len(kernel.lengthscale)
+        grids, projections = (tuple(tensors[f"{part}.{i}"] for i in range(d)) for part in ("grid", "projection"))
+        return cls(kernel, kernel.lengthscale.detach(), grids, _factors(kernel), projections, tensors["positions"])
+
+    def tensors(self) -> dict[str, Tensor]:
+        named = {f"grid.{i}": U for i, U in enumerate(self.grids)}
+        return named | {f"projection.{i}": Q for i, Q in enumerate(self.projections)} | {"positions": self.positions}
 
     @property
     def m(self) -> int:

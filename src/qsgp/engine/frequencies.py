@@ -1,4 +1,4 @@
-"""Where frequencies come from: a block kept in memory, or (seed, first pair) from which Philox draws the same numbers."""
+"""Where frequencies come from: a block kept in memory, or (seed, first pair), from which Philox draws the same ones."""
 
 from dataclasses import dataclass, replace
 

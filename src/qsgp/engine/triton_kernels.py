@@ -1,113 +1,78 @@
 """K(X, Z) V on an NVIDIA GPU: distances on tensor cores, exponentials on the special-function unit, K never stored.
 
-r^2 = |x|^2 + |z|^2 - 2 x^T z loses digits where points are close compared with their length. A tile in which that
-could show (``_doubtful``) takes its distances again by differences, which never cancel: rare for centred inputs.
+r^2 = |x|^2 + |z|^2 - 2 x^T z loses digits where points are close compared with their length. Rows for which that could
+show are left to a careful launch, which looks at the smallest distance of each tile and, where it is small, takes all
+of the tile again by differences, which do not cancel. Centred inputs a few lengthscales wide never come to that.
 """
 
-import torch
+# mypy: disable-error-code="import-not-found, import-untyped, no-untyped-def, untyped-decorator, misc"
+
 import triton
 import triton.language as tl
-from jaxtyping import Float
-from torch import Tensor
 
-from qsgp.engine.triton_math import halves, profile
-from qsgp.engine.triton_prepare import _balance, column_scale, depth, padded, peak_of, split, split_columns
-
-
-@triton.jit
-def _doubtful(r2, length, KERNEL: tl.constexpr):
-    """Where rounding of r^2, about 2^-24 length, moves a kernel value by more than 5e-6 of the largest.
-
-    Beyond r = 7 (12 for a Matern kernel) values are too small to matter; Matern-1/2 is steep at r = 0.
-    """
-    if KERNEL == "rbf":
-        return (length > 84.0) & (r2 < 50.0)
-    elif KERNEL == "matern12":
-        return (length * length > 7056.0 * tl.maximum(r2, 0.0)) & (r2 < 150.0)
-    else:
-        return (length > 42.0) & (r2 < 150.0)
+from qsgp.engine.triton_halves import add_columns, halves, held, tile_product
+from qsgp.engine.triton_math import profile
+from qsgp.engine.triton_prepare import balance, column_scale
 
 
 @triton.jit
-def _squared_distances(
-    A, rows, a, a_low, x, x_norm, n, B, at, z, z_norm, n_stream, factor, d, scale,
-    D: tl.constexpr, DEPTH: tl.constexpr, FAST: tl.constexpr, KERNEL: tl.constexpr,
+def _differences(x, rows, n, z, at, n_stream, factor, d):
+    q = tl.zeros((rows.shape[0], at.shape[0]), tl.float32)
+    for k in range(0, d):
+        x_k = tl.load(x + rows.to(tl.int64) * d + k, mask=rows < n, other=0.0)
+        z_k = tl.load(z + at.to(tl.int64) * d + k, mask=at < n_stream, other=0.0)
+        difference = (x_k[:, None] - z_k[None, :]) * tl.load(factor + k).to(tl.float32)
+        q = tl.fma(difference, difference, q)
+    return q
+
+
+@triton.jit
+def kernel_product(
+    A, B, x, z, x_norms, z_norms, longest, factor, peak, V, column_peak, out, n, n_stream, share, d, columns, plane,
+    far, LONG: tl.constexpr, COLUMNS: tl.constexpr, D: tl.constexpr, DEPTH: tl.constexpr,
+    M: tl.constexpr, N: tl.constexpr, KERNEL: tl.constexpr, FAST: tl.constexpr, HARDWARE: tl.constexpr,
+    CAREFUL: tl.constexpr,
 ):  # fmt: skip
-    k = tl.arange(0, DEPTH)
-    if D == DEPTH:
-        b_at = B + at[None, :] * (2 * D) + k[:, None]
-        b = tl.load(b_at)
-        product = tl.dot(a, b)
-        if not FAST:
-            product = tl.dot(a, tl.load(b_at + D), product)
-            product = tl.dot(a_low, b, product)
-    else:
-        product = tl.zeros((rows.shape[0], at.shape[0]), tl.float32)
-        for first in range(0, D, DEPTH):
-            a_at = A + rows[:, None] * (2 * D) + first + k[None, :]
-            b_at = B + at[None, :] * (2 * D) + first + k[:, None]
-            a = tl.load(a_at)
-            b = tl.load(b_at)
-            product = tl.dot(a, b, product)
-            if not FAST:
-                product = tl.dot(a, tl.load(b_at + D), product)
-                product = tl.dot(tl.load(a_at + D), b, product)
-    length = x_norm[:, None] + tl.load(z_norm + at)[None, :]
-    r2 = tl.maximum(tl.fma(product, scale, length), 0.0)
-    if not FAST:
-        if tl.max(tl.max(_doubtful(r2, length, KERNEL).to(tl.int32), 1), 0) > 0:
-            r2 = tl.zeros_like(r2)
-            for i in range(0, d):
-                difference = (
-                    tl.load(x + rows.to(tl.int64) * d + i, mask=rows < n, other=0.0)[:, None]
-                    - tl.load(z + at.to(tl.int64) * d + i, mask=at < n_stream, other=0.0)[None, :]
-                ) * tl.load(factor + i).to(tl.float32)
-                r2 = tl.fma(difference, difference, r2)
-    return r2
-
-
-@triton.jit
-def _kernel_product(
-    A, B, x, z, x_norms, z_norms, factor, peak, V, column_peak, out, n, n_stream, share, d, columns, plane,
-    COLUMNS: tl.constexpr, D: tl.constexpr, DEPTH: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
-    KERNEL: tl.constexpr, FAST: tl.constexpr, HARDWARE: tl.constexpr,
-):  # fmt: skip
+    """A program computes its rows when it is as careful as they need, and otherwise leaves them to the other launch."""
     rows = tl.program_id(0) * M + tl.arange(0, M)
     begin = tl.program_id(1) * share
     column = tl.arange(0, COLUMNS)
-    power = _balance(peak)
+    power = balance(peak)
     scale = -2.0 * power * power
     x_norm = tl.load(x_norms + rows)
-    a = 0
-    a_low = 0
-    if D == DEPTH:
-        a_at = A + rows[:, None] * (2 * D) + tl.arange(0, D)[None, :]
-        a = tl.load(a_at)
-        a_low = tl.load(a_at + D)
+    length = tl.max(x_norm, 0) + tl.load(longest)
+    if KERNEL == "matern12":
+        # A slope at r = 0 makes an error e of q one of e / sqrt(q): close points always need care.
+        mine = length >= 0.0
+        near = tl.minimum(length * length * (1.0 / (LONG * LONG)), far)
+    else:
+        mine = (length > LONG) if CAREFUL else (length <= LONG)
+        near = far
+    stop = tl.where(mine, tl.minimum(begin + share, n_stream), begin)
+    inside = rows < tl.where(mine, n, 0)
+    a, a_low = held(A, rows, D, DEPTH)
     if COLUMNS == 1:
         total = tl.zeros((M, N), tl.float32)
     else:
         total = tl.zeros((M, COLUMNS), tl.float32)
-    for start in range(begin, tl.minimum(begin + share, n_stream), N):
+    for start in range(begin, stop, N):
         at = start + tl.arange(0, N)
-        r2 = _squared_distances(
-            A, rows, a, a_low, x, x_norm, n, B, at, z, z_norms, n_stream, factor, d, scale, D, DEPTH, FAST, KERNEL
-        )  # fmt: skip
-        value = profile(r2, KERNEL, HARDWARE)
+        product = tile_product(A, rows, a, a_low, B, at, D, DEPTH, FAST)
+        q = tl.fma(product, scale, x_norm[:, None] + tl.load(z_norms + at)[None, :])
+        if CAREFUL:
+            if tl.min(tl.min(q, 1), 0) < near:
+                q = _differences(x, rows, n, z, at, n_stream, factor, d)
+        value = profile(q, KERNEL, HARDWARE)
         if COLUMNS == 1:
-            total += value * tl.load(V + at, mask=at < n_stream, other=0.0)[None, :]
+            total += value * tl.load(V + at)[None, :]
         else:
             high, low = halves(value)
             v_at = V + at[:, None] * COLUMNS + column[None, :]
-            v = tl.load(v_at)
-            total = tl.dot(high, v, total)
-            if not FAST:
-                total = tl.dot(high, tl.load(v_at + plane), total)
-                total = tl.dot(low, v, total)
+            total += add_columns(tl.zeros((M, COLUMNS), tl.float32), high, low, v_at, plane, FAST)
     target = tl.program_id(1).to(tl.int64) * n + rows
     if COLUMNS == 1:
-        tl.store(out + target, tl.sum(total, 1), mask=rows < n)
+        tl.store(out + target, tl.sum(total, 1), mask=inside)
     else:
         unscale = (1.0 / column_scale(column_peak, column, columns))[None, :]
-        inside = (rows < n)[:, None] & (column < columns)[None, :]
-        tl.store(out + target[:, None] * columns + column[None, :], total * unscale, mask=inside)
+        at = out + target[:, None] * columns + column[None, :]
+        tl.store(at, total * unscale, mask=inside[:, None] & (column < columns)[None, :])

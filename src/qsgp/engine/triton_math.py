@@ -1,8 +1,10 @@
-"""The special functions of the Triton kernels, each in two ways: assembly for the GPU, plain Triton for the interpreter.
+"""Special functions of the Triton kernels, each in two ways: assembly for the GPU, plain Triton for the interpreter.
 
 The special-function unit of an NVIDIA GPU reads its angle in revolutions and wraps it itself, so ``sin.approx`` is one
 product and one look-up. Rounding that product costs |t| 2^-23, no more than a float32 projection t is off anyway.
 """
+
+# mypy: disable-error-code="import-not-found, import-untyped, no-untyped-def, untyped-decorator, misc"
 
 import triton
 import triton.language as tl
@@ -69,24 +71,16 @@ def root(a, HARDWARE: tl.constexpr):
 
 
 @triton.jit
-def profile(r2, KERNEL: tl.constexpr, HARDWARE: tl.constexpr):
-    """rho(r) of the kernel from r^2; constants turn exp into the hardware's 2^a."""
+def profile(q, KERNEL: tl.constexpr, HARDWARE: tl.constexpr):
+    """rho(r) of the kernel from q = (sharpness * r)^2: the scaling makes every exponential a plain 2^-u."""
     if KERNEL == "rbf":
-        return exp2(r2 * -0.7213475204444817, HARDWARE)
-    elif KERNEL == "matern12":
-        return exp2(root(r2, HARDWARE) * -1.4426950408889634, HARDWARE)
-    elif KERNEL == "matern32":
-        s = root(r2 * 3.0, HARDWARE)
-        e = exp2(s * -1.4426950408889634, HARDWARE)
-        return tl.fma(s, e, e)
+        return exp2(-q, HARDWARE)
     else:
-        s = root(r2 * 5.0, HARDWARE)
-        e = exp2(s * -1.4426950408889634, HARDWARE)
-        return tl.fma(tl.fma(r2, 1.6666666666666667, s), e, e)
-
-
-@triton.jit
-def halves(value):
-    """value = high + low in two half-precision numbers of 11 bits each: what the tensor cores multiply exactly."""
-    high = value.to(tl.float16)
-    return high, (value - high.to(value.dtype)).to(tl.float16)
+        u = root(tl.maximum(q, 0.0), HARDWARE)
+        e = exp2(-u, HARDWARE)
+        if KERNEL == "matern12":
+            return e
+        elif KERNEL == "matern32":
+            return tl.fma(u * 0.6931471805599453, e, e)
+        else:
+            return tl.fma(tl.fma(u, 0.16015100466, 0.6931471805599453) * u, e, e)

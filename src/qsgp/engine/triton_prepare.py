@@ -4,6 +4,8 @@ A float32 number is the sum of two half-precision ones to 22 bits. Powers of two
 that format: inputs are divided by 2^h and frequencies multiplied by it, so projections need no correction.
 """
 
+# mypy: disable-error-code="import-not-found, import-untyped, no-untyped-def, untyped-decorator, misc"
+
 import torch
 import triton
 import triton.language as tl
@@ -11,7 +13,7 @@ from jaxtyping import Float, Float16
 from torch import Tensor
 
 from qsgp.engine.frequencies import Drawn
-from qsgp.engine.triton_math import halves
+from qsgp.engine.triton_halves import halves
 
 PADDING = 256  # rows of a prepared block come in multiples of this: no kernel checks whether it reads outside
 
@@ -23,9 +25,9 @@ def _power(exponent):
 
 
 @triton.jit
-def _balance(peak):
+def balance(peak):
     """2^h with h = log2(peak) / 2: the share of the range that inputs leave to what they are multiplied with."""
-    return _power(tl.floor(0.5 * tl.log2(tl.maximum(tl.load(peak), 1e-30))))
+    return _power(tl.floor(0.5 * tl.log2(tl.maximum(tl.load(peak), 1e-37))))
 
 
 @triton.jit
@@ -33,9 +35,12 @@ def _split(
     source, centre, factor, peak, out, norms, n, d,
     D: tl.constexpr, DEPTH: tl.constexpr, BLOCK: tl.constexpr, GROW: tl.constexpr, NORMS: tl.constexpr,
 ):  # fmt: skip
-    """(source - centre) * factor, over or times 2^h, in halves; with NORMS also the squared lengths of the rows."""
+    """(source - centre) * factor, over or times 2^h, in halves; NORMS: the squared lengths of the rows as well.
+
+    "rounded" takes the lengths of the high halves: with these alone, distances are exact ones of rounded points.
+    """
     rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    power = _balance(peak)
+    power = balance(peak)
     if not GROW:
         power = 1.0 / power
     norm = tl.zeros((BLOCK,), tl.float64)
@@ -43,22 +48,27 @@ def _split(
         k = first + tl.arange(0, DEPTH)
         inside = (rows < n)[:, None] & (k < d)[None, :]
         value = tl.load(source + rows.to(tl.int64)[:, None] * d + k[None, :], mask=inside, other=0.0).to(tl.float64)
-        value = (value - tl.load(centre + k, mask=k < d, other=0.0)[None, :]) * inside.to(tl.float64)
-        value = value * tl.load(factor + k, mask=k < d, other=0.0)[None, :]
+        if centre is not None:
+            value = tl.where(inside, value - tl.load(centre + k, mask=k < d, other=0.0)[None, :].to(tl.float64), 0.0)
+        if factor is not None:
+            value = value * tl.load(factor + k, mask=k < d, other=0.0)[None, :]
+        high = _store_halves(out, rows, k, value * power.to(tl.float64), D)
+        if NORMS == "rounded":
+            value = high.to(tl.float32).to(tl.float64) / power.to(tl.float64)
         norm += tl.sum(value * value, 1)
-        _store_halves(out, rows, k, value * power.to(tl.float64), D)
-    if NORMS:
+    if NORMS != "none":
         tl.store(norms + rows, norm.to(tl.float32))
 
 
 @triton.jit
 def _store_halves(out, rows, k, value, D: tl.constexpr):
-    single = value.to(tl.float32)
-    high = single.to(tl.float16)
+    value = tl.minimum(tl.maximum(value, -60000.0), 60000.0)  # far beyond what float32 angles mean; inf would spread
+    high = value.to(tl.float32).to(tl.float16)
     low = (value - high.to(tl.float32).to(tl.float64)).to(tl.float32).to(tl.float16)
     at = out + rows[:, None] * (2 * D) + k[None, :]
     tl.store(at, high)
     tl.store(at + D, low)
+    return high
 
 
 @triton.jit
@@ -86,13 +96,13 @@ def _draw(
     shrink = tl.zeros((BLOCK,), tl.float64) + 1.0
     if DEGREES > 0:
         square = tl.zeros((BLOCK,), tl.float64)
-        for group in range(d // 4, (d + DEGREES - 1) // 4 + 1):
-            z = _normals(seed, pair, (tl.zeros((BLOCK,), tl.int32) + group).to(tl.uint32))
+        for extra in range(d // 4, (d + DEGREES - 1) // 4 + 1):
+            more = _normals(seed, pair, (tl.zeros((BLOCK,), tl.int32) + extra).to(tl.uint32))
             for q in tl.static_range(4):
-                used = (group * 4 + q >= d) & (group * 4 + q < d + DEGREES)
-                square += tl.where(used, z[q] * z[q], 0.0)
+                used = (extra * 4 + q >= d) & (extra * 4 + q < d + DEGREES)
+                square += tl.where(used, more[q] * more[q], 0.0)
         shrink = tl.sqrt(DEGREES / square)
-    power = _balance(peak).to(tl.float64)
+    power = balance(peak).to(tl.float64)
     for first in range(0, D // 4, GROUPS):
         group = first + tl.arange(0, GROUPS)
         z = _normals(seed, pair[:, None], group.to(tl.uint32)[None, :])
@@ -122,8 +132,8 @@ def _split_columns(
 @triton.jit
 def column_scale(peak, c, columns):
     """2^e that takes the largest entry of each column to between 2^7 and 2^8."""
-    largest = tl.load(peak + c, mask=c < columns, other=1.0)
-    return _power(7.0 - tl.floor(tl.log2(tl.maximum(largest, 1e-15))))
+    entry = tl.load(peak + c, mask=c < columns, other=1.0)
+    return _power(7.0 - tl.floor(tl.log2(tl.maximum(entry, 1e-15))))
 
 
 def depth(d: int) -> tuple[int, int]:
@@ -131,7 +141,13 @@ def depth(d: int) -> tuple[int, int]:
     if d <= 64:
         padded = max(16, triton.next_power_of_2(d))
         return padded, padded
-    return -(-d // 32) * 32, 32
+    return -(-d // 64) * 64, 64
+
+
+def largest(x: Float[Tensor, "n d"], dim: int | None = None) -> Float[Tensor, "..."]:
+    """The largest |x|, in all or of each column, without a copy of x."""
+    low, high = torch.aminmax(x, dim=dim)
+    return torch.maximum(high, -low)
 
 
 def padded(n: int) -> int:
@@ -139,25 +155,22 @@ def padded(n: int) -> int:
     return (-(-n // PADDING) + 1) * PADDING
 
 
-def peak_of(x: Float[Tensor, "n d"], factor: Float[Tensor, " d"]) -> Float[Tensor, ""]:
-    """The largest |x * factor|, read by the device alone."""
-    return (torch.linalg.vector_norm(x, torch.inf, dim=0) * factor.to(x.dtype)).amax()
-
-
 def split(
     source: Float[Tensor, "n d"],
-    centre: Float[Tensor, " d"],
-    factor: Float[Tensor, " d"],
     peak: Float[Tensor, ""],
-    grow: bool,
+    *,
+    centre: Float[Tensor, " d"] | None = None,
+    factor: Float[Tensor, " d"] | None = None,
+    grow: bool = False,
     norms: Float[Tensor, " padded"] | None = None,
+    rounded: bool = False,
 ) -> Float16[Tensor, "padded two D"]:
     n, d = source.shape
     D, DEPTH = depth(d)
     out = source.new_empty((padded(n), 2, D), dtype=torch.float16)
     _split[(padded(n) // 64,)](
-        source.contiguous(), centre.double(), factor.double(), peak, out, peak if norms is None else norms, n, d,
-        D=D, DEPTH=DEPTH, BLOCK=64, GROW=grow, NORMS=norms is not None,
+        source.contiguous(), centre, factor, peak, out, norms, n, d,
+        D=D, DEPTH=DEPTH, BLOCK=64, GROW=grow, NORMS="none" if norms is None else "rounded" if rounded else "exact",
     )  # fmt: skip
     return out
 
@@ -178,7 +191,7 @@ def split_columns(
 ) -> tuple[Float16[Tensor, "2 rows size"], Float[Tensor, " columns"]]:
     """Columns padded with zeros to rows x size, and the largest entry of each, from which kernels know the scale."""
     n, columns = source.shape
-    peak = torch.linalg.vector_norm(source, torch.inf, dim=0)
+    peak = largest(source, 0)
     out = source.new_empty((2, rows, size), dtype=torch.float16)
     _split_columns[(rows // 32,)](source, peak, out, n, columns, rows * size, COLUMNS=size, BLOCK=32)
     return out, peak

@@ -1,0 +1,156 @@
+"""Gradients of the products. Nothing of the size of Phi or K is kept: what a gradient needs is computed again.
+
+Columns: the gradient of Phi V is Phi^T times the incoming one, that of K(X, Z) V is K(Z, X) times it, so they run on
+the same engine. Lengthscales: plain torch, block by block.
+"""
+
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+from qsgp.engine.frequencies import Drawn, Frequencies, numbers
+from qsgp.engine.reference import STEEPNESS, blocks, distances
+
+ROWS = 1 << 20  # kernel values held at a time by the gradient of the lengthscales
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """What a device offers: the three products without amplitude, for float32 tensors on it."""
+
+    def phi_v(
+        self, x: Tensor, frequencies: Frequencies, V: Tensor, lengthscale: Tensor, precision: str, /
+    ) -> Tensor: ...
+
+    def phit_r(
+        self, x: Tensor, frequencies: Frequencies, R: Tensor, lengthscale: Tensor, precision: str, /
+    ) -> Tensor: ...
+
+    def k_v(self, x: Tensor, z: Tensor, V: Tensor, lengthscale: Tensor, kernel: str, precision: str, /) -> Tensor: ...
+
+
+class Features(torch.autograd.Function):
+    """Phi V, or Phi^T V with ``transpose``, differentiable in V and the lengthscale."""
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx,
+        backend: Backend,
+        x: Float[Tensor, "n d"],
+        omega: Float[Tensor, "p d"] | None,
+        drawn: Drawn | None,
+        V: Float[Tensor, "a c"],
+        lengthscale: Float[Tensor, " d"],
+        precision: str,
+        transpose: bool,
+    ) -> Float[Tensor, "b c"]:
+        ctx.save_for_backward(x, omega, V, lengthscale)  # type: ignore[arg-type]
+        ctx.rest = backend, drawn, precision, transpose  # type: ignore[attr-defined]
+        frequencies = omega if drawn is None else drawn
+        assert frequencies is not None
+        product = backend.phit_r if transpose else backend.phi_v
+        return product(x, frequencies, V, lengthscale, precision)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Float[Tensor, "b c"]) -> tuple[Tensor | None, ...]:
+        x, omega, V, lengthscale = ctx.saved_tensors
+        backend, drawn, precision, transpose = ctx.rest
+        frequencies = omega if drawn is None else drawn
+        _, _, _, _, need_V, need_lengthscale, _, _ = ctx.needs_input_grad
+        to_V = to_lengthscale = None
+        if need_V:
+            product = backend.phi_v if transpose else backend.phit_r
+            to_V = product(x, frequencies, gradient.contiguous(), lengthscale, precision)
+        if need_lengthscale:
+            rows, columns = (V, gradient) if transpose else (gradient, V)
+            to_lengthscale = _of_features(x, frequencies, rows, columns, lengthscale, precision == "wide")
+        return None, None, None, None, to_V, to_lengthscale, None, None
+
+
+def _of_features(
+    x: Float[Tensor, "n d"],
+    frequencies: Frequencies,
+    R: Float[Tensor, "n c"],
+    V: Float[Tensor, "m c"],
+    lengthscale: Float[Tensor, " d"],
+    wide: bool,
+) -> Float[Tensor, " d"]:
+    """Gradient of sum(R * Phi V): -x_j (S omega)_j / lengthscale_j^2 summed over rows, S the one of the projections."""
+    dtype = torch.float64 if wide else x.dtype
+    x, R, V, ell = x.to(dtype), R.to(dtype), V.to(dtype), lengthscale.to(dtype)
+    total = torch.zeros_like(ell)
+    for rows, pairs, both in blocks(len(x), len(frequencies)):
+        omega = numbers(frequencies[pairs], x).to(dtype)
+        t = (x[rows] / ell) @ omega.mT
+        S = t.cos().mul_(R[rows] @ V[both][1::2].mT).sub_(t.sin_().mul_(R[rows] @ V[both][::2].mT))
+        total -= (x[rows] * (S @ omega)).sum(0)
+    return (total / ell.square()).to(lengthscale.dtype)
+
+
+class KernelProduct(torch.autograd.Function):
+    """K(X, Z) V, differentiable in V and the lengthscale."""
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx,
+        backend: Backend,
+        x: Float[Tensor, "n d"],
+        z: Float[Tensor, "b d"],
+        V: Float[Tensor, "b c"],
+        lengthscale: Float[Tensor, " d"],
+        kernel: str,
+        precision: str,
+    ) -> Float[Tensor, "n c"]:
+        ctx.save_for_backward(x, z, V, lengthscale)
+        ctx.rest = backend, kernel, precision  # type: ignore[attr-defined]
+        return backend.k_v(x, z, V, lengthscale, kernel, precision)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Float[Tensor, "n c"]) -> tuple[Tensor | None, ...]:
+        x, z, V, lengthscale = ctx.saved_tensors
+        backend, kernel, precision = ctx.rest
+        _, _, _, need_V, need_lengthscale, _, _ = ctx.needs_input_grad
+        to_V = to_lengthscale = None
+        if need_V:
+            to_V = backend.k_v(z, x, gradient.contiguous(), lengthscale, kernel, precision)
+        if need_lengthscale:
+            to_lengthscale = _of_kernel(x, z, gradient, V, lengthscale, kernel)
+        return None, None, None, to_V, to_lengthscale, None, None
+
+
+def _of_kernel(
+    x: Float[Tensor, "n d"],
+    z: Float[Tensor, "b d"],
+    R: Float[Tensor, "n c"],
+    V: Float[Tensor, "b c"],
+    lengthscale: Float[Tensor, " d"],
+    kernel: str,
+) -> Float[Tensor, " d"]:
+    """Gradient of sum(R * K V): -2 / lengthscale_j^3 times the sum of W (x_j - z_j)^2, W = R V^T dk/d(r^2).
+
+    The square is multiplied out, in float64 so that near duplicates do not cancel.
+    """
+    centre = z.double().mean(0)
+    X, Z, R, V, ell = x.double() - centre, z.double() - centre, R.double(), V.double(), lengthscale.double()
+    total = torch.zeros_like(ell)
+    step = max(1, ROWS // len(z))
+    for first in range(0, len(x), step):
+        part = slice(first, first + step)
+        W = (R[part] @ V.mT).mul_(_slope(distances(X[part], Z, ell), kernel))
+        total += (W.sum(1) @ X[part].square()) + (W.sum(0) @ Z.square()) - 2 * (X[part] * (W @ Z)).sum(0)
+    return (-2 * total / ell**3).to(lengthscale.dtype)
+
+
+def _slope(r: Float[Tensor, "n b"], kernel: str) -> Float[Tensor, "n b"]:
+    """dk / d(r^2). Matern-1/2 has none at r = 0, where its share of a gradient, of order r, is zero."""
+    if kernel == "rbf":
+        return -0.5 * torch.exp(-0.5 * r.square())
+    s = STEEPNESS[kernel] * r
+    if kernel == "matern12":
+        return torch.where(r > 0, -0.5 * torch.exp(-r) / r, 0)
+    return torch.exp(-s) * (-1.5 if kernel == "matern32" else -5 / 6 * (1 + s))

@@ -1,0 +1,323 @@
+"""What the four estimators share: keywords, checking, scaling, training, blocks of rows, files. No mathematics.
+
+Parameters are stored untouched and checked in ``fit``; what ``fit`` learns ends in an underscore.
+"""
+
+import numbers
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from torch import Tensor
+
+from qsgp import memory
+from qsgp.callbacks import CallbackSupportMixin, Watch
+from qsgp.files import FileError, write_model
+from qsgp.keywords import likelihood_of, read_options
+from qsgp.likelihoods import Gaussian, Laplace
+from qsgp.options import sized, statement
+from qsgp.portions import start_accumulating
+from qsgp.posteriors import ClosedForm, Posterior, posterior_from
+from qsgp.reading import is_path, read_table
+from qsgp.scaling import Scaling
+from qsgp.serving import Serving, export
+from qsgp.streaming import Accumulated
+from qsgp.tables import as_array_like, as_target, check_inputs, check_weights
+from qsgp.training import train
+
+Given = tuple[Any, Any, Any]  # X, y and weights as they came
+_REMEMBERED = 1000  # rows that `partial_fit` keeps to learn hyperparameters from
+
+
+class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
+    """Keywords of the contract; every one may stay at its default."""
+
+    _relevance = False
+    _likelihoods: tuple[str, ...] = ()  # the first is what "auto" means
+
+    _scaling: Scaling
+    _trained: Posterior | None  # None: to be made from what has accumulated
+    _accumulated: Accumulated | None  # of `partial_fit`, once there are too many rows to keep
+    _calibration: Any
+
+    def __init__(
+        self,
+        *,
+        kernel: str = "auto",
+        basis: str = "auto",
+        n_features: int | str = "auto",
+        covariance: str = "auto",
+        dense_columns: int = 10,
+        likelihood: str = "auto",
+        mean: str = "constant",
+        batch_points: int | str = "auto",
+        batch_features: int | str = "auto",
+        support_points: int | str = "auto",
+        optimizer: str = "auto",
+        learn_hyperparameters: bool = True,
+        max_iter: int | str = "auto",
+        max_time: float | None = None,
+        tol: float | str = "auto",
+        max_memory: int | str = "auto",
+        device: str = "auto",
+        dtype: str = "float32",
+        random_state: Any = None,
+        verbose: int = 0,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.basis = basis
+        self.n_features = n_features
+        self.covariance = covariance
+        self.dense_columns = dense_columns
+        self.likelihood = likelihood
+        self.mean = mean
+        self.batch_points = batch_points
+        self.batch_features = batch_features
+        self.support_points = support_points
+        self.optimizer = optimizer
+        self.learn_hyperparameters = learn_hyperparameters
+        self.max_iter = max_iter
+        self.max_time = max_time
+        self.tol = tol
+        self.max_memory = max_memory
+        self.device = device
+        self.dtype = dtype
+        self.random_state = random_state
+        self.verbose = verbose
+        self.checkpoint = checkpoint
+
+    # --- data ---------------------------------------------------------------------------------------------------
+
+    def _rows(self, X: Any, y: Any, sample_weight: Any, target: str | None, **checks: Any) -> tuple[Any, Any, Any]:
+        """Checked inputs, targets and weights, from tables or files."""
+        if is_path(X):
+            if y is not None and target is not None:
+                raise ValueError("Expected target= or y with a path, got both. Leave one out.")
+            X, found, weight = read_table(X, target, weight=sample_weight if isinstance(sample_weight, str) else None)
+            y = found if target is not None else y
+            sample_weight = weight if weight is not None else sample_weight
+            if y is None:
+                raise ValueError("Expected target='name of a column' with a path, got none. Say what to predict.")
+        elif target is not None:
+            raise ValueError(f"Expected target= with a path as X only, got {target!r} with a table. Pass y instead.")
+        elif isinstance(sample_weight, str):
+            raise ValueError(
+                f"Expected the name of a weight column with a path as X only, got {sample_weight!r} with a table. "
+                "Pass the weights themselves."
+            )
+        X, y = as_array_like(X), as_target(y, numeric="gaussian" in self._likelihoods)
+        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_all_finite=False, **checks)
+        check_inputs(X, getattr(self, "feature_names_in_", None))
+        if sample_weight is not None and not isinstance(sample_weight, numbers.Number):
+            sample_weight = np.array(as_array_like(sample_weight))
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        check_weights(weight)
+        return X, y, weight
+
+    def _inputs(self, X: Any) -> np.ndarray:
+        """Rows to predict, of the width and names of ``fit``."""
+        check_is_fitted(self)
+        if is_path(X):
+            names = [str(name) for name in getattr(self, "feature_names_in_", [])]
+            X = read_table(X, columns=names or None)[0]
+        X = validate_data(self, as_array_like(X), reset=False, dtype=[np.float64, np.float32], ensure_all_finite=False)
+        check_inputs(X, getattr(self, "feature_names_in_", None))
+        return X
+
+    def _blocks(self, X: Any, draws: int = 0) -> Iterator[np.ndarray]:
+        """Checked rows in float64, as many at a time as ``max_memory`` allows; the results are kept for all."""
+        return self._checked_blocks(self._inputs(X), draws)
+
+    def _checked_blocks(self, X: np.ndarray, draws: int = 0) -> Iterator[np.ndarray]:
+        device = str(getattr(self._posterior.kernel, "variance").device)  # noqa: B009  # no part of the protocol
+        limit = memory.budget(self.max_memory, device)
+        per_row = self._posterior.bytes_per_row(draws) + 24 * X.shape[1]
+        size = memory.block_rows(limit, per_row, len(X))
+        need = memory.Need(
+            {
+                "results": 16 * len(X) * len(self._scaling.y_scale) * max(1, draws),
+                f"{size} rows at a time": per_row * size,
+            }
+        )
+        if self.verbose:
+            print(f"Predicting {len(X)} rows takes about {need}; max_memory is {memory.readable(limit)}.")
+        memory.check_fits(need, limit, "Predict fewer rows in one call.")
+        return (X[start : start + size].astype(np.float64) for start in range(0, len(X), size))
+
+    def _latent(self, X: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Standardised mean and variance of f, in float64 on the CPU."""
+        mean, variance = self._posterior.latent(torch.tensor(self._scaling.inputs(X)))
+        return mean.double().cpu(), variance.double().cpu()
+
+    def _sites(self) -> Any:
+        """The likelihood in float64 on the CPU, where predictions are finished."""
+        sites = self._posterior.likelihood
+        return sites.with_parameters({name: v.double().cpu() for name, v in sites.parameters().items()})
+
+    # --- training -----------------------------------------------------------------------------------------------
+
+    def _fit(self, X: np.ndarray, Y: np.ndarray, weight: np.ndarray, given: Given, *, scale_y: bool) -> "Estimator":
+        """Train on targets Y (one column an output), already numbers; callbacks see what the user has ``given``."""
+        options = read_options(self)
+        sizes, need = sized(len(X), X.shape[1], Y.shape[1], options)
+        self.memory_ = need.total
+        if self.verbose:
+            print(statement(need, options))
+        scaling = Scaling.of(X, Y, weight, scale_y=scale_y, linear=self.mean == "linear")
+        dtype = np.dtype("float64" if sizes.closed_form else str(options.table_dtype).removeprefix("torch."))
+        x, targets = scaling.standardised(X, Y, dtype)
+        watch = Watch(self, *given)
+
+        def report(record: dict[str, float], posterior: Any) -> bool:
+            if self.verbose:
+                print({name: round(value, 4) for name, value in record.items()})
+            return watch.record(lambda: self._as_fitted(scaling, posterior(), int(record["iteration"])))
+
+        data = (torch.from_numpy(x), torch.from_numpy(targets), torch.from_numpy(weight))
+        trained = train(*data, likelihood_of(self), options, sizes, report)
+        for name, value in self._as_fitted(scaling, trained.posterior, trained.iterations).items():
+            setattr(self, name, value)
+        self.history_ = trained.history
+        if self._relevance:
+            self.relevance_ = np.array([]) if trained.relevant is None else trained.relevant.numpy()
+        self._learned_on = int((weight > 0).sum())
+        watch.end(dict)
+        return self
+
+    @property
+    def _posterior(self) -> Posterior:
+        if self._trained is None:  # rows have been added since
+            assert self._accumulated is not None
+            self._trained = self._accumulated.posterior()
+        return self._trained
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_trained")
+
+    def _as_fitted(self, scaling: Scaling, posterior: Posterior, iterations: int) -> dict[str, Any]:
+        """The attributes of a model with this posterior; hyperparameters in the units of the data."""
+        kernel: Any = posterior.kernel
+        sites = posterior.likelihood
+        name = type(kernel).__name__
+        unit = np.square(scaling.y_scale)
+        unit = float(unit[0]) if len(unit) == 1 else unit
+        found: dict[str, Any] = {
+            "_scaling": scaling,
+            "_trained": posterior,
+            "_accumulated": None,
+            "_calibration": None,
+            "n_iter_": max(iterations, 1),
+            "kernel_": {"SquaredExponential": "rbf"}.get(name, name.lower()),
+            "lengthscale_": kernel.lengthscale.double().cpu().numpy() * scaling.x_scale,
+            "signal_variance_": float(kernel.variance) * unit,
+        }
+        if isinstance(sites, Gaussian):
+            found["noise_variance_"] = float(sites.noise_variance) * unit
+        elif isinstance(sites, Laplace):
+            found["noise_variance_"] = 2 * float(sites.scale) ** 2 * unit
+        return found
+
+    def _partial_fit(
+        self, X: np.ndarray, Y: np.ndarray, weight: np.ndarray, given: Given, *, scale_y: bool
+    ) -> "Estimator":
+        """Up to 1,000 rows are kept and fitted anew whenever they have doubled; beyond, they are added up."""
+        counted = weight > 0
+        X, Y, weight = X[counted], Y[counted], weight[counted]
+        if not hasattr(self, "_trained"):
+            return self._fit(X, Y, weight, given, scale_y=scale_y)
+        if self._accumulated is None and isinstance(self._posterior, ClosedForm):
+            kept = self._posterior
+            rows = len(kept.x) + len(X)
+            if self._learned_on * 2 <= rows <= _REMEMBERED:
+                X_old = kept.x.cpu().numpy() * self._scaling.x_scale + self._scaling.x_mean
+                Y_old = self._scaling.restore(kept.Y.cpu().numpy(), X_old)
+                X, Y = np.concatenate([X_old, X]), np.concatenate([Y_old, Y])
+                return self._fit(X, Y, np.concatenate([kept.weight.cpu().numpy(), weight]), given, scale_y=scale_y)
+        x, targets = self._scaling.standardised(X, Y, np.dtype("float64"))
+        data = (torch.from_numpy(x), torch.from_numpy(targets), torch.from_numpy(weight))
+        if self._accumulated is None and isinstance(self._posterior, ClosedForm) and rows <= _REMEMBERED:
+            self._trained = self._posterior.with_rows(*data)
+        else:
+            if self._accumulated is None:
+                self._accumulated = start_accumulating(self._posterior, read_options(self))
+            self._accumulated = self._accumulated.add(*data)
+            self._trained = None
+        self._calibration = None
+        return self
+
+    # --- files --------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to one file that `qsgp.load` reads on any machine; never a pickle."""
+        check_is_fitted(self)
+        header, tensors = self._posterior.parts()
+        tensors |= {f"scaling.{name}": torch.tensor(value) for name, value in self._scaling.arrays().items()}
+        if self._calibration is not None:
+            tensors |= {f"calibration.{name}": value for name, value in self._calibration.to_tensors().items()}
+        about = {
+            "estimator": type(self).__name__,
+            "parameters": {name: _plain(value) for name, value in self.get_params(deep=False).items()},
+            "posterior": header,
+            "history": self.history_,
+            "fitted": self._fitted_header(),
+        }
+        write_model(path, about, tensors)
+
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write the model for serving without qsgp: ``.onnx`` (opset 18) or ``.pt2`` (torch.export).
+
+        One input ``x`` of float64 rows. Results: ``mean_of_y`` and ``std_of_y`` with one column for each output, or
+        ``probabilities`` for a classifier. Calibration by `calibrate` is not part of it.
+        """
+        check_is_fitted(self)
+        classes = len(self.classes_) if hasattr(self, "classes_") else None
+        export(Serving(self._scaling, self._posterior, self._sites(), classes), path, self.n_features_in_)
+
+    def _fitted_header(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"n_features_in_": int(self.n_features_in_), "n_iter_": int(self.n_iter_)}
+        if hasattr(self, "feature_names_in_"):
+            found["feature_names_in_"] = [str(name) for name in self.feature_names_in_]
+        if self._relevance:
+            found["relevance_"] = self.relevance_.tolist()
+        return found
+
+    def _restore(self, about: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """What `save` wrote. A file that lacks a part is refused whatever it lacks."""
+        try:
+            scaling = Scaling(**{name: value.cpu().numpy() for name, value in _below("scaling.", tensors)})
+            posterior = posterior_from(about["posterior"], tensors)
+            for name, value in self._as_fitted(scaling, posterior, about["fitted"]["n_iter_"]).items():
+                setattr(self, name, value)
+            kept = dict(_below("calibration.", tensors))
+            self._calibration = self._calibration_from(kept) if kept else None
+            self.history_ = about["history"]
+            for name, value in about["fitted"].items():
+                setattr(self, name, _as_array(value) if isinstance(value, list) else value)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise FileError(f"Expected the parts of a {type(self).__name__}, got a file without {error}.") from error
+        self._learned_on = len(posterior.x) if isinstance(posterior, ClosedForm) else 0
+
+    def _calibration_from(self, tensors: dict[str, Tensor]) -> Any:
+        raise NotImplementedError
+
+
+def _below(prefix: str, tensors: dict[str, Tensor]) -> list[tuple[str, Tensor]]:
+    return [(name.removeprefix(prefix), value) for name, value in tensors.items() if name.startswith(prefix)]
+
+
+def _as_array(values: list[Any]) -> np.ndarray:
+    return np.array(values, dtype=object if values and isinstance(values[0], str) else None)
+
+
+def _plain(value: Any) -> Any:
+    """A constructor argument as JSON can hold it; a random state that is an object is not kept."""
+    if value is None or isinstance(value, str | bool):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    return float(value) if isinstance(value, numbers.Real) else None

@@ -1,0 +1,42 @@
+"""Ctrl-C and the clock: how a run is asked to end where it stands."""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+@contextmanager
+def deferred_interrupt() -> Iterator[threading.Event]:
+    """Ctrl-C sets the event instead of tearing a step apart; a second one stops at once, as usual."""
+    pressed = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield pressed  # signals reach the main thread only
+        return
+
+    def press(number: int, frame: FrameType | None) -> None:
+        if pressed.is_set():
+            raise KeyboardInterrupt
+        pressed.set()
+
+    before = signal.signal(signal.SIGINT, press)
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class Halt:
+    """Whether a phase must end: Ctrl-C was pressed, or ``seconds`` have passed since the beginning."""
+
+    def __init__(self, pressed: threading.Event, seconds: float) -> None:
+        self.pressed, self._end = pressed, time.monotonic() + seconds
+
+    @property
+    def left(self) -> float:
+        return self._end - time.monotonic()
+
+    def __call__(self) -> bool:
+        return self.pressed.is_set() or self.left <= 0

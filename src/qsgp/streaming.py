@@ -1,0 +1,96 @@
+"""Rows that come in portions: the exact posterior of the weights, kept as natural parameters that add up.
+
+Over m features, rows l with quadratic sites add Phi^T diag(lambda) Phi to the precision and Phi^T c1 to the linear
+term, so Gaussian noise gives the same posterior however the rows are portioned. Other sites are tightened at the
+posterior that has just seen them and stay there (assumed density filtering). Memory O(m^2), cost O(rows m^2 + m^3).
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from qsgp.closed_form import Sites
+from qsgp.covariances import Chevron
+from qsgp.interfaces import Basis, Likelihood
+from qsgp.likelihoods import Gaussian
+from qsgp.posteriors import Features
+from qsgp.state import Rows
+
+MOST_FEATURES = 8192  # a precision matrix of 0.5 GB
+_ROUNDS = 3  # of tightening the sites of a portion
+_BLOCK_ROWS = 2048
+
+
+@dataclass(frozen=True)
+class Accumulated:
+    """Posterior precision and linear term of the weights over all rows seen, in float64. Outputs share the precision:
+    a row's sites touch at one xi for all of them, the best common one."""
+
+    basis: Basis
+    likelihood: Likelihood
+    precision: Float[Tensor, "m m"]
+    linear: Float[Tensor, "m o"]
+
+    @classmethod
+    def empty(cls, basis: Basis, likelihood: Likelihood, outputs: int) -> "Accumulated":
+        """The prior."""
+        parameter = next(iter(basis.kernel.parameters().values()))
+        every = torch.arange(basis.m, device=parameter.device)
+        S = basis.precision_diag(every).double()
+        return cls(basis, likelihood, torch.diag(S), S.new_zeros(basis.m, outputs))
+
+    @classmethod
+    def of(cls, posterior: Features) -> "Accumulated":
+        """A trained table as the prior of what comes: Sigma^-1 and Sigma^-1 mu."""
+        rows = Rows.of(posterior.table.double(), posterior.outputs, posterior.covariance.k)
+        C = posterior.covariance.to_dense(rows.L, rows.log_c)
+        inverse = torch.linalg.solve_triangular(C, torch.eye(len(C), dtype=C.dtype, device=C.device), upper=False)
+        precision = inverse.mT @ inverse
+        return cls(posterior.basis, posterior.likelihood, precision, precision @ rows.mu)
+
+    @torch.no_grad()
+    def add(
+        self, x: Float[Tensor, "l d"], Y: Float[Tensor, "l o"], weight: Float[Tensor, " l"] | None = None
+    ) -> "Accumulated":
+        """With the rows of one more portion."""
+        grown = self
+        for rows in torch.arange(len(x)).split(_BLOCK_ROWS):
+            grown = grown._add(x[rows], Y[rows], Y.new_ones(len(rows)) if weight is None else weight[rows])
+        return grown
+
+    def _add(self, x: Tensor, Y: Tensor, weight: Tensor) -> "Accumulated":
+        parameter = next(iter(self.basis.kernel.parameters().values()))
+        every = torch.arange(self.basis.m, device=parameter.device)
+        Phi = self.basis.features(x.to(parameter), self.basis.columns(every)).double()
+        Y, weight = Y.to(Phi), weight.to(Phi)
+        grown = self
+        for _ in range(1 if isinstance(self.likelihood, Gaussian) else _ROUNDS):
+            xi = torch.ones_like(Y) if isinstance(self.likelihood, Gaussian) else grown._common_xi(Phi, Y)
+            sites = [Sites.of(self.likelihood, y, at, weight) for y, at in zip(Y.mT, xi.mT, strict=True)]
+            precision = self.precision + Phi.mT @ (sites[0].precision[:, None] * Phi)
+            linear = self.linear + Phi.mT @ torch.stack([site.linear for site in sites], 1)
+            grown = replace(self, precision=precision, linear=linear)
+        return grown
+
+    def _common_xi(self, Phi: Tensor, Y: Tensor) -> Tensor:
+        """The bounds of all outputs together are tightest at the root mean square of their own best xi."""
+        factor = torch.linalg.cholesky(self.precision)
+        mean = Phi @ torch.cholesky_solve(self.linear, factor)
+        variance = torch.linalg.solve_triangular(factor, Phi.mT, upper=False).square().sum(0)
+        own = torch.stack(
+            [self.likelihood.optimal_xi(y, f, f.square() + variance) for y, f in zip(Y.mT, mean.mT, strict=True)], 1
+        )
+        return own.square().mean(1, keepdim=True).sqrt().expand_as(own)
+
+    @torch.no_grad()
+    def posterior(self) -> Features:
+        """Mean and a full C, as a table that predicts, draws and can be stored."""
+        m, outputs = self.linear.shape
+        factor = torch.linalg.cholesky(self.precision)
+        mu = torch.cholesky_solve(self.linear, factor)
+        C = torch.linalg.cholesky(torch.cholesky_inverse(factor))
+        table = torch.cat([mu, C.tril(-1), C.diagonal().log()[:, None]], 1)
+        dtype = next(iter(self.basis.kernel.parameters().values())).dtype
+        return Features(self.basis, self.likelihood, Chevron(m, m), table.to(dtype), outputs)

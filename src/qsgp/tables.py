@@ -1,0 +1,136 @@
+"""Whatever holds a table of numbers as an array, and errors that name the columns at fault."""
+
+import numbers
+import re
+from typing import Any
+
+import numpy as np
+import torch
+
+_SHOWN = 5  # columns named in a message
+_NUMERIC = re.compile(r"(u?int\d|float|double|half|bool|decimal|number|complex|sparse)", re.IGNORECASE)
+LARGEST_INPUT = 1e300
+LARGEST_TARGET = 1e150  # its square is still a number
+_ENCODE = (
+    "Drop them, or encode them first, for example with sklearn.preprocessing.OneHotEncoder in a Pipeline "
+    "(dates: as numbers of days)."
+)
+
+
+def as_array_like(table: Any) -> Any:
+    """What scikit-learn can read: tensors leave their device and their graph, masked entries are missing ones."""
+    if isinstance(table, torch.Tensor):
+        table = table.detach().cpu()
+        table = (table.float() if table.dtype == torch.bfloat16 else table).numpy()
+    if np.ma.isMaskedArray(table) and np.ma.getmaskarray(table).any():
+        table = np.ma.filled(np.ma.asarray(table, dtype=np.float64), np.nan)
+    if isinstance(table, np.ndarray) and (table.dtype.kind in "mM" or table.dtype.names):
+        raise ValueError(f"Expected columns of numbers, got an array of {table.dtype}. {_ENCODE}")
+    if hasattr(table, "collect") and hasattr(table, "collect_schema"):
+        raise ValueError("Expected a table, got a lazy one. Call .collect() first.")
+    check_types(table)
+    return table
+
+
+def as_target(y: Any, *, numeric: bool) -> Any:
+    """Targets or labels as an array without missing ones; ``numeric`` ones as float64."""
+    if y is None:
+        raise ValueError("This estimator requires y to be passed, but the target y is None. Pass one target per row.")
+    if numeric or isinstance(y, torch.Tensor):
+        y = as_array_like(y)
+    values = np.asarray(y)
+    if values.dtype.kind in "mM":
+        raise ValueError(f"Expected numbers or labels as target, got dates ({values.dtype}). Turn them into numbers.")
+    if values.dtype.kind == "O":
+        missing = sum(entry is None or entry != entry for entry in values.ravel())
+        if missing:
+            raise ValueError(
+                f"Expected a target for every row, got missing values (NaN or None) ({missing} of {len(values)}). "
+                "Drop the rows whose target is not known."
+            )
+    if numeric and values.dtype.kind in "OUS":
+        try:
+            values = values.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"Expected numbers as target of a regression, got text: {error}. Use a classifier for labels."
+            ) from error
+    if values.dtype.kind == "f":
+        check_known(values, "the target y", target=True)
+        if float(np.abs(values).max(initial=0)) > LARGEST_TARGET:
+            raise ValueError(f"Expected targets of at most {LARGEST_TARGET}, got larger ones. Rescale the target.")
+    return values
+
+
+def check_types(table: Any) -> None:
+    """Data frames are read column by column: name those that hold no numbers."""
+    if not hasattr(table, "columns") and not hasattr(table, "column_names"):
+        return
+    names = list(table.column_names if hasattr(table, "column_names") else table.columns)
+    twice = sorted({str(name) for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"Expected every column once, got several called {', '.join(twice)}. Rename or drop them.")
+    strange = {name: kind for name, kind in _types(table).items() if not _NUMERIC.match(kind)}
+    if strange:
+        listed = ", ".join(f"{name!r} ({kind})" for name, kind in list(strange.items())[:_SHOWN])
+        more = f" and {len(strange) - _SHOWN} more" if len(strange) > _SHOWN else ""
+        raise ValueError(f"Expected columns of numbers, got {listed}{more}. {_ENCODE}")
+
+
+def _types(table: Any) -> dict[str, str]:
+    """Column name -> type as the library of the table spells it; pandas, polars and Arrow."""
+    if hasattr(table, "schema") and hasattr(table, "column_names"):  # Arrow
+        return {name: str(kind) for name, kind in zip(table.column_names, table.schema.types, strict=True)}
+    if not hasattr(table, "dtypes"):
+        return {}
+    # an object column may hold numbers (decimals, for instance): look at what it holds
+    return {
+        name: ("number" if all(isinstance(v, numbers.Number) or v is None for v in table[name]) else "text")
+        if str(kind) == "object"
+        else str(kind)
+        for name, kind in zip(table.columns, table.dtypes, strict=True)
+    }
+
+
+def check_known(X: np.ndarray, what: str, names: Any = None, *, target: bool = False) -> None:
+    """No missing and no infinite value; else how many, in which columns, and what to do."""
+    if X.dtype.kind not in "fc" or _all_finite(X):
+        return
+    columns = X[:, None] if X.ndim == 1 else X
+    missing, infinite = np.isnan(columns).sum(0), np.isinf(columns).sum(0)
+    kinds = [(missing, "missing values (NaN)"), (infinite, "infinity values")]
+    count, kind = next(found for found in kinds if found[0].any())
+    where = np.flatnonzero(count)
+    label = (lambda c: repr(str(names[c]))) if names is not None else (lambda c: str(c))
+    listed = ", ".join(f"{label(c)} ({count[c]})" for c in where[:_SHOWN])
+    more = f" and {len(where) - _SHOWN} more" if len(where) > _SHOWN else ""
+    place = f"in columns {listed}{more}" if X.ndim == 2 else f"({count[0]} of {len(X)})"
+    fill = "Put sklearn.impute.SimpleImputer before the model in a Pipeline, or drop these rows or columns."
+    if target:
+        fill = "Drop the rows whose target is not known."
+    elif kind.startswith("inf"):
+        fill = "Replace them by finite numbers, or drop these rows."
+    raise ValueError(f"Expected finite numbers in {what}, got {kind} {place}. {fill}")
+
+
+def check_inputs(X: np.ndarray, names: Any) -> None:
+    check_known(X, "X", names)
+    if X.dtype == np.float64 and max(X.max(initial=0), -X.min(initial=0)) > LARGEST_INPUT:
+        raise ValueError(f"Expected inputs of at most {LARGEST_INPUT}, got larger ones. Rescale the columns.")
+
+
+def check_weights(weight: np.ndarray) -> None:
+    """Weights count rows: more than nine decades apart are a slip, and would leave the range of float32."""
+    check_known(weight, "sample_weight", target=True)
+    used = weight[weight > 0]
+    if not len(used):
+        raise ValueError("Expected a weight above zero, got none. A weight of zero leaves a row out.")
+    if used.max() > 1e9 or used.min() < 1e-9:
+        raise ValueError(
+            f"Expected weights between 1e-9 and 1e9 (or 0, which leaves a row out), got {used.min():.3g} to "
+            f"{used.max():.3g}. A weight says how often a row counts: divide them by their mean."
+        )
+
+
+def _all_finite(X: np.ndarray, block: int = 65_536) -> bool:
+    return all(bool(np.isfinite(X[start : start + block]).all()) for start in range(0, len(X), block))

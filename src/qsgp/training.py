@@ -1,0 +1,212 @@
+"""The road from standardised data to a posterior: hyperparameters, then the closed form or a table of features."""
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from qsgp.bases import KernelFunctions
+from qsgp.checkpoints import Checkpoints, fingerprint_array
+from qsgp.covariances import Chevron
+from qsgp.defaults import learn, make_basis, make_settings, some_rows
+from qsgp.fit import Fit, fit
+from qsgp.interfaces import Kernel, Likelihood
+from qsgp.interrupt import Halt, deferred_interrupt
+from qsgp.options import Options, Sizes
+from qsgp.posteriors import ClosedForm, Features, Posterior, describe, kernel_and_likelihood, tensors_of
+from qsgp.predict import relevance_vectors
+from qsgp.problem import Problem, at_hyperparameters
+from qsgp.sources import Arrays
+from qsgp.start import start
+from qsgp.state import State
+from qsgp.support import Support
+
+# Told after every record: the record, and what makes the posterior of that moment. True ends the training.
+Report = Callable[[dict[str, float], Callable[[], Posterior]], bool]
+
+
+@dataclass
+class Trained:
+    """A posterior and what the run has to tell."""
+
+    posterior: Posterior
+    history: list[dict[str, float]] = field(default_factory=list)
+    iterations: int = 0
+    relevant: Tensor | None = None  # positions of the relevance vectors among the training rows
+
+
+def train(
+    x: Float[Tensor, "n d"],
+    Y: Float[Tensor, "n o"],
+    weight: Float[Tensor, " n"],
+    likelihood: str,
+    options: Options,
+    sizes: Sizes,
+    report: Report | None = None,
+) -> Trained:
+    """Hyperparameters, then the closed form or the table of features. Rows of weight 0 are left out."""
+    keep = torch.nonzero(weight > 0)[:, 0]
+    if len(keep) < len(x):
+        x, Y, weight = x[keep], Y[keep], weight[keep]
+    store = None if sizes.closed_form or options.checkpoint is None else Store(x, Y, weight, likelihood, options, sizes)
+    with deferred_interrupt() as pressed:
+        halt = Halt(pressed, options.max_time or math.inf)
+        if store is not None and store.saved is not None:
+            kernel, sites = store.hyperparameters()
+        else:
+            kernel, sites = learn(x, Y, weight, likelihood, options, sizes.learn_points, halt)
+        if sizes.closed_form:
+            return Trained(ClosedForm.build(kernel, sites, x.double(), Y.double(), weight.double()))
+        if halt() and not options.relevance:
+            return stopped_early(x, Y, weight, kernel, sites, options, sizes)
+    left = replace(options, max_time=max(halt.left, 1e-3))
+    trained = train_table(x, Y, weight, kernel, sites, left, sizes, report, store)
+    if trained.relevant is not None:
+        trained.relevant = keep[trained.relevant]
+    return trained
+
+
+def stopped_early(
+    x: Tensor, Y: Tensor, weight: Tensor, kernel: Kernel, sites: Likelihood, options: Options, sizes: Sizes
+) -> Trained:
+    """The closed form on the rows the hyperparameters were learned on: the best that can be had at once."""
+    rows = some_rows(len(x), sizes.learn_points, options.seed)
+    warnings.warn(
+        f"Stopped while the hyperparameters were learned: the model knows {len(rows)} of {len(x)} rows. "
+        "Fit again with more time to use all of them.",
+        stacklevel=2,
+    )
+    return Trained(ClosedForm.build(kernel, sites, x[rows].double(), Y[rows].double(), weight[rows].double()))
+
+
+def train_table(
+    x: Tensor,
+    Y: Tensor,
+    weight: Tensor,
+    kernel: Kernel,
+    sites: Likelihood,
+    options: Options,
+    sizes: Sizes,
+    report: Report | None,
+    store: "Store | None",
+) -> Trained:
+    """Stochastic training of a table of basis functions, `step` after `step`."""
+
+    def put(tensor: Tensor) -> Tensor:
+        return tensor.to(options.device, options.table_dtype)
+
+    kernel = kernel.with_parameters({name: put(value) for name, value in kernel.parameters().items()})
+    sites = sites.with_parameters({name: put(value) for name, value in sites.parameters().items()})
+    source = Arrays(put(x), put(Y), None if bool((weight == 1).all()) else put(weight))
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(options.seed))
+    basis, centres = make_basis(kernel, source, order, options, sizes)
+    support = Support.build(kernel, source.x[order[: sizes.support_points].to(options.device)])
+    k = {"meanfield": 0, "full": basis.m}.get(options.covariance, options.dense_columns)
+    problem = Problem(source, basis, sites, Chevron(basis.m, k), support)
+    settings = make_settings(problem, options, sizes)
+    past = Fit(start(problem, settings))
+    if store is not None:
+        store.resume(past)
+
+    def told(record: dict[str, float]) -> bool:
+        stop = settled([entry["elbo"] for entry in past.history], options.tol)
+        return bool(report and report(record, lambda: posterior_of(problem, past.state, options.relevance)[0])) or stop
+
+    result = fit(
+        problem,
+        settings,
+        past=past,
+        every=max(1, settings.iterations // 50),
+        report=told,
+        save=None if store is None else lambda result: store.save(result, kernel, sites),
+        max_seconds=options.max_time or math.inf,
+    )
+    if store is not None:
+        store.save(result, kernel, sites, now=True)
+    if result.interrupted:
+        warnings.warn(
+            f"Interrupted after {result.state.t} of {settings.iterations} iterations: the model is fitted as far as "
+            "that. Fit again with the same checkpoint folder to go on.",
+            stacklevel=2,
+        )
+    posterior, kept = posterior_of(problem, result.state, options.relevance)
+    relevant = kept if kept is None or centres is None else centres[kept]
+    return Trained(posterior, result.history, result.state.t, relevant)
+
+
+def settled(elbo: list[float], tol: float | None, window: int = 5) -> bool:
+    """The mean ELBO of the last records gains less than ``tol`` of its size over that of the records before."""
+    if tol is None or len(elbo) < 2 * window:
+        return False
+    before, now = sum(elbo[-2 * window : -window]) / window, sum(elbo[-window:]) / window
+    return now - before < tol * abs(before)
+
+
+def posterior_of(problem: Problem, state: State, relevance: bool) -> tuple[Features, Tensor | None]:
+    """What a state predicts with; of a relevance vector machine the functions that are left, and their positions."""
+    basis, likelihood = at_hyperparameters(problem, state.theta)
+    table, covariance, kept = state.table.detach(), problem.covariance, None
+    if relevance:
+        kept = relevance_vectors(state)
+        assert isinstance(basis, KernelFunctions)
+        basis = replace(basis, Z=basis.Z[kept])
+        table, covariance = table[kept], Chevron(len(kept), 0)
+    table = table[:, : state.outputs + covariance.k + 1].clone()
+    return Features(basis, likelihood, covariance, table, state.outputs), None if kept is None else kept.cpu()
+
+
+class Store:
+    """The checkpoint folder of one run: refuses other data or arguments, brings back what was learned, saves it."""
+
+    def __init__(self, x: Tensor, Y: Tensor, weight: Tensor, likelihood: str, options: Options, sizes: Sizes) -> None:
+        assert options.checkpoint is not None
+        self._checkpoints = Checkpoints(options.checkpoint, every_seconds=options.checkpoint_seconds)
+        self._fingerprint: dict[str, Any] = {"likelihood": likelihood}
+        self._fingerprint |= {name: _json(value) for name, value in vars(options).items() if name not in _FREE}
+        self._fingerprint |= {f"{name} (auto)": _json(value) for name, value in vars(sizes).items()}
+        arrays = {"inputs": x, "targets": Y, "weights": weight}
+        self._fingerprint |= {name: fingerprint_array(array) for name, array in arrays.items()}
+        self._saved_at = -1
+        self.saved = self._checkpoints.latest(options.device)
+        if self.saved is not None:
+            self._checkpoints.check_same(self.saved[0]["fingerprint"], self._fingerprint)
+
+    def hyperparameters(self) -> tuple[Kernel, Likelihood]:
+        """Those the run began with: they are not learned twice."""
+        assert self.saved is not None
+        return kernel_and_likelihood(self.saved[0], self.saved[1])
+
+    def resume(self, past: Fit) -> None:
+        """Put the stored run into ``past``, if there is one."""
+        if self.saved is None:
+            return
+        header, tensors = self.saved
+        past.state.restore(tensors)
+        past.history, past.seconds = header["history"], header["seconds"]
+        past.pending = list(tensors["pending"].unbind())
+        self._saved_at = past.state.t
+        warnings.warn(f"Resumed from iteration {past.state.t} in {self._checkpoints.folder}.", stacklevel=4)
+
+    def save(self, result: Fit, kernel: Kernel, sites: Likelihood, now: bool = False) -> None:
+        """When it is time, or ``now``; nothing is written twice."""
+        if not (now or self._checkpoints.due()) or result.state.t <= self._saved_at:
+            return
+        header: dict[str, Any] = {"fingerprint": self._fingerprint, "history": result.history}
+        header |= {"seconds": result.seconds, **describe(kernel, sites)}
+        pending = torch.stack(result.pending) if result.pending else result.state.table.new_zeros(0)
+        tensors = result.state.tensors() | tensors_of(kernel, sites) | {"pending": pending}
+        self._checkpoints.save(header, tensors, result.state.t)
+        self._saved_at = result.state.t
+
+
+# What may differ between a run and its continuation: how long it may take, how much memory, where it is stored.
+_FREE = {"max_time", "max_memory", "checkpoint", "checkpoint_seconds"}
+
+
+def _json(value: object) -> str | int | float | bool | None:
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
