@@ -161,10 +161,15 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
 
     # --- training -----------------------------------------------------------------------------------------------
 
-    def _fit(self, X: np.ndarray, Y: np.ndarray, weight: np.ndarray, given: Given, *, scale_y: bool) -> "Estimator":
-        """Train on targets Y (one column an output), already numbers; callbacks see what the user has ``given``."""
+    def _fit(
+        self, X: np.ndarray, Y: np.ndarray, weight: np.ndarray, given: Given, *, scale_y: bool, keep: bool = False
+    ) -> "Estimator":
+        """Train on targets Y (one column an output), already numbers; callbacks see what the user has ``given``.
+
+        ``keep`` takes the closed form whatever the keywords say of features: it keeps the rows for later portions.
+        """
         options = read_options(self)
-        sizes, need = sized(len(X), X.shape[1], Y.shape[1], options)
+        sizes, need = sized(int((weight > 0).sum()), X.shape[1], Y.shape[1], options, closed_form=keep)
         self.memory_ = need.total
         if self.verbose:
             print(statement(need, options))
@@ -229,7 +234,7 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         counted = weight > 0
         X, Y, weight = X[counted], Y[counted], weight[counted]
         if not hasattr(self, "_trained"):
-            return self._fit(X, Y, weight, given, scale_y=scale_y)
+            return self._fit(X, Y, weight, given, scale_y=scale_y, keep=len(X) <= _REMEMBERED)
         if self._accumulated is None and isinstance(self._posterior, ClosedForm):
             kept = self._posterior
             rows = len(kept.x) + len(X)
@@ -237,7 +242,9 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
                 X_old = kept.x.cpu().numpy() * self._scaling.x_scale + self._scaling.x_mean
                 Y_old = self._scaling.restore(kept.Y.cpu().numpy(), X_old)
                 X, Y = np.concatenate([X_old, X]), np.concatenate([Y_old, Y])
-                return self._fit(X, Y, np.concatenate([kept.weight.cpu().numpy(), weight]), given, scale_y=scale_y)
+                return self._fit(
+                    X, Y, np.concatenate([kept.weight.cpu().numpy(), weight]), given, scale_y=scale_y, keep=True
+                )
         x, targets = self._scaling.standardised(X, Y, np.dtype("float64"))
         data = (torch.from_numpy(x), torch.from_numpy(targets), torch.from_numpy(weight))
         if self._accumulated is None and isinstance(self._posterior, ClosedForm) and rows <= _REMEMBERED:

@@ -28,6 +28,7 @@ class Fit:
     history: list[dict[str, float]] = field(default_factory=list)
     pending: list[Tensor] = field(default_factory=list)
     interrupted: bool = False
+    stopped: bool = False  # by a report: a resumed run must not go on
     seconds: float = 0.0  # of training, those before a resumption included
 
 
@@ -59,19 +60,20 @@ def fit(
         result = Fit(start(problem, settings))
     before, began = result.seconds, time.perf_counter()
     with deferred_interrupt() as interrupt:
-        while result.state.t < settings.iterations and time.perf_counter() - began < max_seconds:
+        while result.state.t < settings.iterations and not result.stopped:
+            if time.perf_counter() - began >= max_seconds:
+                break
             result.state, info = step(problem, result.state, settings)
             result.pending.append(torch.stack(list(info.terms.values())).sum().detach())
             result.interrupted = interrupt.is_set()
             last = result.state.t == settings.iterations or result.interrupted
-            stop = False
             if last or result.state.t % every == 0:
                 result.seconds = before + time.perf_counter() - began
                 _record(result, settings, evaluate)
-                stop = bool(report and report(result.history[-1]))
+                result.stopped = bool(report and report(result.history[-1]))
             if save:
                 save(result)
-            if stop or result.interrupted:
+            if result.interrupted:
                 break
     return result
 

@@ -84,14 +84,14 @@ class Sizes:
         return Need(parts)
 
 
-def sized(n: int, d: int, outputs: int, options: Options) -> tuple[Sizes, Need]:
+def sized(n: int, d: int, outputs: int, options: Options, *, closed_form: bool = False) -> tuple[Sizes, Need]:
     """Sizes within ``options.max_memory``: the closed form where it fits, else smaller batches; an error at last."""
     m = options.n_features or (min(CENTRES, n) if options.relevance else FEATURES)
     if options.basis == "inducing" or options.relevance:
         m = min(m, n)
     newton = options.optimizer == "auto" and options.basis != "inducing" and m <= 4 * FEATURES
     sizes = Sizes(
-        closed_form=not options.wants_table(n),
+        closed_form=closed_form or not options.wants_table(n),
         learn_points=max(4, int(LEARN_POINTS / math.sqrt(outputs))),
         m=m,
         batch_points=min(options.batch_points or BATCH_POINTS, n),

@@ -187,7 +187,7 @@ class Store:
             return
         header, tensors = self.saved
         past.state.restore(tensors)
-        past.history, past.seconds = header["history"], header["seconds"]
+        past.history, past.seconds, past.stopped = header["history"], header["seconds"], header["stopped"]
         past.pending = list(tensors["pending"].unbind())
         self._saved_at = past.state.t
         warnings.warn(f"Resumed from iteration {past.state.t} in {self._checkpoints.folder}.", stacklevel=4)
@@ -197,7 +197,7 @@ class Store:
         if not (now or self._checkpoints.due()) or result.state.t <= self._saved_at:
             return
         header: dict[str, Any] = {"fingerprint": self._fingerprint, "history": result.history}
-        header |= {"seconds": result.seconds, **describe(kernel, sites)}
+        header |= {"seconds": result.seconds, "stopped": result.stopped, **describe(kernel, sites)}
         pending = torch.stack(result.pending) if result.pending else result.state.table.new_zeros(0)
         tensors = result.state.tensors() | tensors_of(kernel, sites) | {"pending": pending}
         self._checkpoints.save(header, tensors, result.state.t)

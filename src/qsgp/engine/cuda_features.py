@@ -5,7 +5,6 @@
 import math
 from typing import NamedTuple
 
-import torch
 import triton
 from jaxtyping import Float
 from torch import Tensor
@@ -44,10 +43,12 @@ def tile(D: int, columns: int, transpose: bool, precision: str) -> Tile:
     if precision == "wide":
         return Tile(64, 32, 0, 4, 2)
     if D > 64:
-        return Tile(128, 128, 0, 8, 3 if precision == "default" else 4)
+        return Tile(128, 256 if precision == "fast" and columns == 1 else 128, 0, 8, 3)
     if columns == 1:
         return Tile(64, 64, 32, 4, 3) if transpose else Tile(64, 64, 16, 4, 3)
-    return Tile(128, 32, 0, 8, 3)
+    if columns <= 64:
+        return Tile(128, 64, 0, 8, 3) if transpose else Tile(128, 32, 0, 4, 3)
+    return Tile(64, 32, 0, 4, 3)
 
 
 class _Operand(NamedTuple):

@@ -84,7 +84,7 @@ def tile(D: int, columns: int) -> Tile:
         return Tile(128, 128, 0, 8, 3)
     if columns == 1:
         return Tile(128, 32, 0, 4, 3)
-    return Tile(128, 32, 0, 4, 2) if columns <= 64 else Tile(128, 32, 0, 8, 2)
+    return Tile(128, 32, 0, 8, 2) if columns <= 64 else Tile(64, 64, 0, 4, 2)
 
 
 def _launch(X: _Side, Z: _Side, sides: _Sides, V: Tensor, kernel: str) -> Tensor:

@@ -1,0 +1,134 @@
+"""Portions of rows: the posterior is that of all rows at once."""
+
+import numpy as np
+import pytest
+import torch
+
+import qsgp
+from qsgp import QSGPClassifier, QSGPRegressor, QSRVMRegressor
+from qsgp.bases import Fourier
+from qsgp.kernels import SquaredExponential, hyperparameters
+from qsgp.likelihoods import Gaussian, Laplace, Logistic
+from qsgp.streaming import Accumulated
+
+
+def data(n=60, outputs=1, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, 2, generator=generator, dtype=torch.float64)
+    return x, torch.sin(2 * x[:, :1]) + 0.1 * torch.randn(n, outputs, generator=generator, dtype=torch.float64)
+
+
+def basis(m=20):
+    return Fourier(SquaredExponential(*hyperparameters(1.0, 1.5, d=2, dtype=torch.float64)), m, seed=3)
+
+
+NOISE = Gaussian(torch.tensor(0.05, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_gaussian_rows_give_bayesian_linear_regression(outputs):
+    """Against the normal equations, written out; weights as repeated rows."""
+    x, Y = data(outputs=outputs)
+    weight = torch.ones(len(x), dtype=torch.float64)
+    weight[:5] = 2.0
+    B = basis()
+    Phi = B.features(x, B.columns(torch.arange(B.m)))
+    A = torch.eye(B.m, dtype=torch.float64) + Phi.mT @ (weight[:, None] * Phi) / NOISE.noise_variance
+    mu = torch.linalg.solve(A, Phi.mT @ (weight[:, None] * Y) / NOISE.noise_variance)
+    posterior = Accumulated.empty(B, NOISE, outputs).add(x, Y, weight).posterior()
+    x_new = data(7, seed=1)[0]
+    Phi_new = B.features(x_new, B.columns(torch.arange(B.m)))
+    mean, variance = posterior.latent(x_new)
+    torch.testing.assert_close(mean, Phi_new @ mu)
+    torch.testing.assert_close(variance[:, 0], (Phi_new @ torch.linalg.solve(A, Phi_new.mT)).diagonal())
+
+
+@pytest.mark.parametrize("sizes", [[60], [1, 59], [20, 20, 20], [7] * 8 + [4]])
+def test_portions_do_not_matter_for_gaussian_noise(sizes):
+    x, Y = data()
+    total = Accumulated.empty(basis(), NOISE, 1)
+    for rows in torch.arange(60).split(sizes):
+        total = total.add(x[rows], Y[rows])
+    whole = Accumulated.empty(basis(), NOISE, 1).add(x, Y)
+    torch.testing.assert_close(total.precision, whole.precision)
+    torch.testing.assert_close(total.linear, whole.linear)
+
+
+@pytest.mark.parametrize("likelihood", [Laplace(torch.tensor(0.2, dtype=torch.float64)), Logistic()])
+def test_other_sites_come_close_to_those_of_all_rows(likelihood):
+    """In portions the early sites are looser: the mean moves a little."""
+    x, Y = data(400)
+    Y = torch.where(Y > 0, 1.0, -1.0).double() if isinstance(likelihood, Logistic) else Y
+    total = Accumulated.empty(basis(), likelihood, 1)
+    for rows in torch.arange(400).split(50):
+        total = total.add(x[rows], Y[rows])
+    whole = Accumulated.empty(basis(), likelihood, 1).add(x, Y)
+    x_new = data(30, seed=1)[0]
+    (mean, variance), (wanted, _) = total.posterior().latent(x_new), whole.posterior().latent(x_new)
+    assert (mean - wanted).square().mean() < 0.05 * wanted.var()
+    prior = Accumulated.empty(basis(), likelihood, 1).posterior().latent(x_new)[1]
+    assert (variance < prior).all()
+
+
+def test_a_table_goes_on_where_it_stopped():
+    """Sigma^-1 and Sigma^-1 mu of the posterior table are the natural parameters it was made from."""
+    x, Y = data()
+    total = Accumulated.empty(basis(), NOISE, 1).add(x, Y)
+    again = Accumulated.of(total.posterior())
+    torch.testing.assert_close(again.precision, total.precision, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(again.linear, total.linear, rtol=1e-8, atol=1e-8)
+
+
+def wave(n, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-3, 3, (n, 2)) * [1, 100] + [0, 1e4]
+    return X, 10 + 5 * np.sin(X[:, 0]) + 0.3 * rng.normal(size=n)
+
+
+def test_a_regressor_learns_from_portions(tmp_path):
+    """First kept and fitted anew as they double, then added up; a file in between changes nothing."""
+    X, y = wave(2400)
+    model = QSGPRegressor(random_state=0, n_features=400)
+    for start in range(0, 2000, 400):
+        model.partial_fit(X[start : start + 400], y[start : start + 400])
+    model.save(tmp_path / "m.qsgp")
+    again = qsgp.load(tmp_path / "m.qsgp")
+    model.partial_fit(X[2000:], y[2000:])
+    again.partial_fit(X[2000:], y[2000:])
+    X_new, y_new = wave(500, seed=1)
+    mean, deviation = model.predict(X_new, return_std=True)
+    assert np.sqrt(np.mean((mean - y_new) ** 2)) < 0.33
+    assert 0.9 < np.mean(np.abs(mean - y_new) < 1.96 * deviation) < 0.98
+    np.testing.assert_allclose(again.predict(X_new), mean, rtol=1e-4)
+
+
+def test_portions_after_fit_add_to_it():
+    X, y = wave(600)
+    model = QSGPRegressor(random_state=0, n_features=200, basis="fourier", max_iter=100).fit(X[:300], y[:300])
+    before = model.predict(X, return_std=True)[1].mean()
+    after = model.partial_fit(X[300:], y[300:]).predict(X, return_std=True)[1].mean()
+    assert after < before
+    small = QSGPRegressor(random_state=0).fit(X[:100], y[:100])
+    assert len(small.partial_fit(X[100:150], y[100:150])._posterior.x) == 150
+
+
+def test_a_classifier_needs_its_classes_once():
+    X, _ = wave(300)
+    y = np.array(["low", "mid", "high"])[np.digitize(X[:, 0], [-1, 1])]
+    model = QSGPClassifier(random_state=0, kernel="rbf")
+    model.partial_fit(X[:20], y[:20], classes=["low", "mid", "high"])
+    model.partial_fit(X[20:], y[20:])
+    assert model.score(X, y) > 0.93
+    with pytest.raises(ValueError, match="labels among .* got 'none'"):
+        model.partial_fit(X[:1], ["none"])
+
+
+def test_what_takes_no_portions_says_so():
+    assert not hasattr(QSRVMRegressor(), "partial_fit")
+    X, y = wave(50)
+    model = QSGPRegressor(basis="inducing", n_features=20, max_iter=5, random_state=0).fit(X, y)
+    with pytest.raises(ValueError, match="Fourier or grid basis .* got Inducing"):
+        model.partial_fit(X, y)
+    plain = QSGPRegressor(random_state=0, learn_hyperparameters=False).partial_fit(X, y)
+    with pytest.raises(ValueError, match="targets as in the first portion"):
+        plain.partial_fit(X, np.stack([y, y], 1))
