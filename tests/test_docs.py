@@ -4,7 +4,10 @@ import ast
 import re
 from pathlib import Path
 
+import jaxtyping
 import pytest
+
+from qsgp import QSGPRegressor
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -37,6 +40,26 @@ def test_named_commands_exist(path: Path) -> None:
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     missing = {word for pair in named for word in pair if word} - targets
     assert not missing, f"{path.name} names {sorted(missing)}, which the Makefile does not have."
+
+
+PAGES = sorted((ROOT / "docs" / "estimators").glob("*.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as users run it
+    monkeypatch.chdir(tmp_path)
+    examples = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    assert examples
+    for example in examples:
+        exec(compile(example, page.name, "exec"), {})
+
+
+def test_every_estimator_has_a_page_and_every_keyword_a_line() -> None:
+    assert {page.stem for page in PAGES} == {"README", "regressor", "classifier", "rvm_regressor", "rvm_classifier"}
+    overview = (ROOT / "docs" / "estimators" / "README.md").read_text()
+    missing = [name for name in QSGPRegressor().get_params() if f"`{name}`" not in overview]
+    assert not missing
 
 
 def test_every_note_on_the_paper_names_its_test() -> None:
