@@ -135,7 +135,7 @@ def test_a_model_of_features_does_not_carry_its_data():
 
 def test_portions_survive_joblib(tmp_path):
     """Between two portions the sums are kept, not only the predictions."""
-    model = quick(n_features=20, dtype="float64", basis="fourier", max_iter=5).partial_fit(X[:30], y[:30])
+    model = quick(**TABLE).fit(X[:30], y[:30])
     model.partial_fit(X[30:50], y[30:50])
     joblib.dump(model, tmp_path / "model.joblib")
     again = joblib.load(tmp_path / "model.joblib")

@@ -29,7 +29,8 @@ model = QSGPRegressor(
 )
 print("training", flush=True)
 model.fit(X, y)
-np.savez(sys.argv[3], mean=model.predict(X), std=model.predict(X, return_std=True)[1], elbo=[h["elbo"] for h in model.history_])
+mean, std = model.predict(X, return_std=True)
+np.savez(sys.argv[3], mean=mean, std=std, elbo=[record["elbo"] for record in model.history_])
 """
 
 

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from qsgp.bases import Fourier, Grid, Inducing, KernelFunctions
@@ -14,7 +15,7 @@ from qsgp.interfaces import Basis, Kernel, Likelihood, SpectralKernel
 from qsgp.kernels import BY_NAME as KERNELS
 from qsgp.kernels import hyperparameters
 from qsgp.likelihoods import Gaussian, Laplace, Logistic
-from qsgp.options import LEARN_POINTS, Options, Sizes
+from qsgp.options import FEATURES, LEARN_POINTS, Options, Sizes
 from qsgp.problem import Problem
 from qsgp.sources import Arrays
 from qsgp.step import Settings
@@ -86,10 +87,12 @@ def make_basis(
 ) -> tuple[Basis, Tensor | None]:
     """The basis, and for a relevance vector machine which rows are its centres."""
     if options.relevance:
-        centres = order[: sizes.m].sort().values
+        # Equal rows would be equal functions, whose weights nothing tells apart.
+        centres = distinct(source.x, order, sizes.m).sort().values
         return KernelFunctions(kernel, source.x[centres.to(source.x.device)]), centres
     if options.basis == "inducing":
-        return Inducing(kernel, source.x[order[: sizes.m].to(source.x.device)]), None
+        centres = distinct(source.x, order, sizes.m)
+        return Inducing(kernel, source.x[centres.to(source.x.device)]), None
     assert isinstance(kernel, SpectralKernel)
     if options.basis == "grid":
         low, high = source.x.amin(0), source.x.amax(0)
@@ -100,17 +103,33 @@ def make_basis(
     return Fourier(kernel, sizes.m, seed=options.seed), None
 
 
+def distinct(x: Float[Tensor, "n d"], order: Int[Tensor, " n"], most: int) -> Int[Tensor, " i"]:
+    """The first ``most`` of ``order`` whose rows differ from all before them; looks at 4 ``most`` at most."""
+    looked = order[: 4 * most]
+    _, group = torch.unique(x[looked.to(x.device)].cpu(), dim=0, return_inverse=True)
+    first = torch.full((int(group.max()) + 1,), len(looked)).scatter_reduce(0, group, torch.arange(len(looked)), "amin")
+    return looked[first.sort().values[:most]]
+
+
+def first_rate(problem: Problem, options: Options) -> float:
+    """AdaGrad's first step moves a weight by the rate: it must be small in the unit of the weight."""
+    if options.relevance:
+        return 0.3
+    kernel: Any = problem.basis.kernel
+    return 0.1 if problem.basis.diagonal else 0.1 / max(1.0, float(kernel.variance))
+
+
 def make_settings(problem: Problem, options: Options, sizes: Sizes) -> Settings:
     """Newton steps over all features while they fit, AdaGrad with a control variate beyond."""
     m = problem.basis.m
     m_tilde = min(sizes.batch_features, m)
     whole = m_tilde == m
-    newton = options.optimizer == "auto" and problem.basis.diagonal and whole
+    newton = options.optimizer == "auto" and problem.basis.diagonal and whole and m <= 4 * FEATURES
     settings = Settings(
         n_tilde=sizes.batch_points,
         m_tilde=m_tilde,
         iterations=options.max_iter or (400 if newton else 4000),
-        rate=0.3 if options.relevance else 0.1,
+        rate=first_rate(problem, options),
         final=0.05,
         learn_hyperparameters=options.learn_hyperparameters and problem.basis.diagonal and not options.relevance,
         learned="likelihood",  # a mean-field bound would spoil the kernel that the evidence of a subset gave

@@ -6,6 +6,7 @@ Parameters are stored untouched and checked in ``fit``; what ``fit`` learns ends
 import numbers
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -169,6 +170,8 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         ``keep`` takes the closed form whatever the keywords say of features: it keeps the rows for later portions.
         """
         options = read_options(self)
+        if weight.max() > 1e5 * weight[weight > 0].min():
+            options = replace(options, dtype=torch.float64)  # float32 cannot carry weights that far apart
         sizes, need = sized(int((weight > 0).sum()), X.shape[1], Y.shape[1], options, closed_form=keep)
         self.memory_ = need.total
         if self.verbose:

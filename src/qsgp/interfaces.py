@@ -152,6 +152,11 @@ class Source(Protocol):
 
     def take(self, index: Int[Tensor, " l"]) -> tuple[Float[Tensor, "l d"], Float[Tensor, "l *o"]]: ...
 
+    @property
+    def total(self) -> float:
+        """How often all points count together: n, or the sum of the weights."""
+        ...
+
     def weights(self, index: Int[Tensor, " l"]) -> Float[Tensor, " l"] | None:
         """How often each point counts; None when all count once."""
         ...

@@ -86,6 +86,7 @@ class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
         if np.ndim(coverage):
             raise ValueError(f"Expected one coverage, got {coverage!r}. Ask for predict_quantiles to get several.")
         coverage = float(_probabilities(coverage, "coverage", "Give 0.95 for a 95 % interval.")[0])
+        coverage = min(coverage, 1 - 1e-12)
         if self._calibration is not None:
             mean, deviation = self.predict(X, return_std=True)
             lower, upper = self._calibration.interval(torch.tensor(mean), torch.tensor(deviation), coverage)
@@ -199,15 +200,22 @@ class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         """Positions of the labels among the classes."""
         labels = np.atleast_1d(as_target(y, numeric=False)).ravel()
         if labels.dtype.kind != self.classes_.dtype.kind and {labels.dtype.kind, self.classes_.dtype.kind} & set("OUS"):
-            labels = labels.astype(self.classes_.dtype)  # names of labels and numbers do not compare
+            labels = labels.astype(str)  # names of labels and numbers do not compare: look them up as text
+            names = self.classes_.astype(str)
+            order = np.argsort(names)
+            codes = order[np.searchsorted(names, labels, sorter=order).clip(0, len(names) - 1)]
+            self._refuse_unknown(labels, names[codes] != labels)
+            return codes
         codes = np.searchsorted(self.classes_, labels).clip(0, len(self.classes_) - 1)
-        unknown = self.classes_[codes] != labels
+        self._refuse_unknown(labels, self.classes_[codes] != labels)
+        return codes
+
+    def _refuse_unknown(self, labels: np.ndarray, unknown: np.ndarray) -> None:
         if unknown.any():
             raise ValueError(
                 f"Expected labels among {self.classes_.tolist()}, got {str(labels[unknown][0])!r}. "
                 "Leave out rows of classes the model has not seen."
             )
-        return codes
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities, averaged over the posterior; with several classes one-versus-rest, normalised."""

@@ -108,7 +108,10 @@ def pa_table(files: list[Path]) -> Any:
             differing = sorted(set(names) ^ set(tables[0].column_names))
             raise ValueError(f"Expected the columns of {files[0]} in {path}, got others: {differing}. Use equal files.")
         tables.append(table)
-    whole = pa.concat_tables(tables, promote_options="permissive")
+    try:
+        whole = pa.concat_tables(tables, promote_options="permissive")
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise ValueError(f"Expected columns of one type in {files[0]} and the others, got {error}") from error
     if not len(whole):
         raise ValueError(f"Expected rows in {files[0]}, got none. Check that it is the right file.")
     return whole
@@ -129,14 +132,14 @@ def _read_npz(files: list[Path], name: str) -> np.ndarray:
     found = []
     for path in files:
         try:
-            content = np.load(path, allow_pickle=False)
-            arrays = {key: content[key] for key in content.files if key == name}
+            with np.load(path, allow_pickle=False) as content:
+                there = ", ".join(content.files)
+                arrays = {key: content[key] for key in content.files if key == name}
         except (ValueError, OSError, EOFError, AttributeError, zipfile.BadZipFile) as error:
             raise ValueError(
                 f"Expected an NPZ file of numbers at {path}, got one that cannot be read. Write it with numpy.savez."
             ) from error
         if name not in arrays:
-            there = ", ".join(content.files)
             raise ValueError(f"Expected an array {name!r} in {path}, got {there}. Name one of these.")
         found.append(arrays[name])
     if len({array.shape[1:] for array in found}) > 1 or any(array.ndim == 0 for array in found):

@@ -19,7 +19,7 @@ from qsgp.bases import Fourier, Grid, Inducing, KernelFunctions
 from qsgp.files import check_writable
 from qsgp.interfaces import Likelihood
 from qsgp.posteriors import ClosedForm, Features, Posterior
-from qsgp.scaling import Scaling
+from qsgp.scaling import FAR, FAR_LINEAR, Scaling
 from qsgp.state import Rows
 
 try:
@@ -49,11 +49,13 @@ class Serving(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         z = (x - self.x_mean) / self.x_scale
-        mean, variance = self.likelihood.moments(*self.latent(z))
+        mean, variance = self.likelihood.moments(*self.latent(z.clamp(-FAR, FAR)))
         if self.classes is not None:
             p = torch.cat([1 - mean, mean], 1) if self.classes == 2 else mean
             return (p / p.sum(1, keepdim=True),)
-        return (mean + z @ self.slope) * self.y_scale + self.y_mean, variance.sqrt() * self.y_scale
+        return (
+            mean + z.clamp(-FAR_LINEAR, FAR_LINEAR) @ self.slope
+        ) * self.y_scale + self.y_mean, variance.sqrt() * self.y_scale
 
 
 class _Closed(nn.Module):

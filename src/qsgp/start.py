@@ -26,10 +26,10 @@ def start(problem: Problem, settings: Settings) -> State:
     state.moments = {name: Moments(torch.zeros_like(v), torch.zeros_like(v)) for name, v in theta.items()}
     blocks = torch.arange(basis.m, device=U.device).split(65_536)
     with torch.no_grad():
-        few, one = U[:64], U.new_ones(1)
+        few, one = U[:: max(1, len(U) // 64)], U.new_ones(1)  # all over the support set, which may be sorted
         sigma2 = 1 / (-2 * problem.likelihood.quadratic_bound(one, one).quadratic[0])
         for block in blocks:
-            norm2 = problem.source.n * basis.features(few, basis.columns(block)).square().mean(0)
+            norm2 = problem.source.total * basis.features(few, basis.columns(block)).square().mean(0)
             state.rows.log_c[block] = estimators.optimal_diagonal(norm2, basis.precision_diag(block), sigma2).log()
     if settings.control == "none" and not problem.needs_support:
         return state

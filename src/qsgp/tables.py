@@ -2,6 +2,7 @@
 
 import numbers
 import re
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -33,27 +34,28 @@ def as_array_like(table: Any) -> Any:
 
 
 def as_target(y: Any, *, numeric: bool) -> Any:
-    """Targets or labels as an array without missing ones; ``numeric`` ones as float64."""
+    """Targets or labels as an array without missing ones; ``numeric`` ones as numbers."""
     if y is None:
         raise ValueError("This estimator requires y to be passed, but the target y is None. Pass one target per row.")
+    if hasattr(y, "toarray") or isinstance(y, dict | set):
+        raise ValueError(f"Expected a list or array of targets, got a {type(y).__name__}. Convert it first.")
+    if np.ma.isMaskedArray(y) and np.ma.getmaskarray(y).any():
+        _refuse_missing(int(np.ma.getmaskarray(y).sum()), len(y))
     if numeric or isinstance(y, torch.Tensor):
         y = as_array_like(y)
     values = np.asarray(y)
+    if values.ndim == 0:
+        raise ValueError(f"Expected one target for every row, got the single value {y!r}. Pass a list or array.")
     if values.dtype.kind in "mM":
         raise ValueError(f"Expected numbers or labels as target, got dates ({values.dtype}). Turn them into numbers.")
     if values.dtype.kind == "O":
-        missing = sum(entry is None or entry != entry for entry in values.ravel())
-        if missing:
-            raise ValueError(
-                f"Expected a target for every row, got missing values (NaN or None) ({missing} of {len(values)}). "
-                "Drop the rows whose target is not known."
-            )
+        _refuse_missing(sum(map(_is_missing, values.ravel())), len(values))
     if numeric and values.dtype.kind in "OUS":
         try:
             values = values.astype(np.float64)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise ValueError(
-                f"Expected numbers as target of a regression, got text: {error}. Use a classifier for labels."
+                f"Expected numbers as target of a regression, got something else: {error}. Use a classifier for labels."
             ) from error
     if values.dtype.kind == "f":
         check_known(values, "the target y", target=True)
@@ -62,12 +64,27 @@ def as_target(y: Any, *, numeric: bool) -> Any:
     return values
 
 
+def _is_missing(entry: Any) -> bool:
+    """None, NaN, and what pandas means by them."""
+    return (
+        entry is None or type(entry).__name__ in ("NAType", "NaTType") or (isinstance(entry, float) and entry != entry)
+    )
+
+
+def _refuse_missing(count: int, rows: int) -> None:
+    if count:
+        raise ValueError(
+            f"Expected a target for every row, got missing values (NaN or None) ({count} of {rows}). "
+            "Drop the rows whose target is not known."
+        )
+
+
 def check_types(table: Any) -> None:
     """Data frames are read column by column: name those that hold no numbers."""
     if not hasattr(table, "columns") and not hasattr(table, "column_names"):
         return
     names = list(table.column_names if hasattr(table, "column_names") else table.columns)
-    twice = sorted({str(name) for name in names if names.count(name) > 1})
+    twice = sorted(str(name) for name, count in Counter(names).items() if count > 1)
     if twice:
         raise ValueError(f"Expected every column once, got several called {', '.join(twice)}. Rename or drop them.")
     strange = {name: kind for name, kind in _types(table).items() if not _NUMERIC.match(kind)}
@@ -77,7 +94,7 @@ def check_types(table: Any) -> None:
         raise ValueError(f"Expected columns of numbers, got {listed}{more}. {_ENCODE}")
 
 
-def _types(table: Any) -> dict[str, str]:
+def _types(table: Any) -> dict[Any, str]:
     """Column name -> type as the library of the table spells it; pandas, polars and Arrow."""
     if hasattr(table, "schema") and hasattr(table, "column_names"):  # Arrow
         return {name: str(kind) for name, kind in zip(table.column_names, table.schema.types, strict=True)}
@@ -85,7 +102,7 @@ def _types(table: Any) -> dict[str, str]:
         return {}
     # an object column may hold numbers (decimals, for instance): look at what it holds
     return {
-        name: ("number" if all(isinstance(v, numbers.Number) or v is None for v in table[name]) else "text")
+        name: ("number" if all(isinstance(v, numbers.Number) or _is_missing(v) for v in table[name]) else "text")
         if str(kind) == "object"
         else str(kind)
         for name, kind in zip(table.columns, table.dtypes, strict=True)
@@ -120,15 +137,16 @@ def check_inputs(X: np.ndarray, names: Any) -> None:
 
 
 def check_weights(weight: np.ndarray) -> None:
-    """Weights count rows: more than nine decades apart are a slip, and would leave the range of float32."""
+    """Weights count rows: none, or means of a thousand million, are a slip."""
     check_known(weight, "sample_weight", target=True)
     used = weight[weight > 0]
     if not len(used):
         raise ValueError("Expected a weight above zero, got none. A weight of zero leaves a row out.")
-    if used.max() > 1e9 or used.min() < 1e-9:
+    mean = float(np.mean(used / used.max()) * used.max())
+    if not 1e-9 < mean < 1e9:
         raise ValueError(
-            f"Expected weights between 1e-9 and 1e9 (or 0, which leaves a row out), got {used.min():.3g} to "
-            f"{used.max():.3g}. A weight says how often a row counts: divide them by their mean."
+            f"Expected weights with a mean between 1e-9 and 1e9, got {used.min():.3g} to {used.max():.3g} around "
+            f"{mean:.3g}. A weight says how often a row counts; 0 leaves it out."
         )
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from qsgp.bases import KernelFunctions
 from qsgp.checkpoints import Checkpoints, fingerprint_array
 from qsgp.covariances import Chevron
-from qsgp.defaults import learn, make_basis, make_settings, some_rows
+from qsgp.defaults import distinct, learn, make_basis, make_settings, some_rows
 from qsgp.fit import Fit, fit
 from qsgp.interfaces import Kernel, Likelihood
 from qsgp.interrupt import Halt, deferred_interrupt
@@ -105,7 +105,9 @@ def train_table(
     source = Arrays(put(x), put(Y), None if bool((weight == 1).all()) else put(weight))
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(options.seed))
     basis, centres = make_basis(kernel, source, order, options, sizes)
-    support = Support.build(kernel, source.x[order[: sizes.support_points].to(options.device)])
+    # Distinct rows in an order of their own: a row given twice must not count as two support points.
+    rows = source.x[distinct(source.x, order, sizes.support_points).to(options.device)]
+    support = Support.build(kernel, torch.unique(rows, dim=0))
     k = {"meanfield": 0, "full": basis.m}.get(options.covariance, options.dense_columns)
     problem = Problem(source, basis, sites, Chevron(basis.m, k), support)
     settings = make_settings(problem, options, sizes)
@@ -117,15 +119,21 @@ def train_table(
         stop = settled([entry["elbo"] for entry in past.history], options.tol)
         return bool(report and report(record, lambda: posterior_of(problem, past.state, options.relevance)[0])) or stop
 
-    result = fit(
-        problem,
-        settings,
-        past=past,
-        every=max(1, settings.iterations // 50),
-        report=told,
-        save=None if store is None else lambda result: store.save(result, kernel, sites),
-        max_seconds=options.max_time or math.inf,
-    )
+    try:
+        result = fit(
+            problem,
+            settings,
+            past=past,
+            every=max(1, settings.iterations // 50),
+            report=told,
+            save=None if store is None else lambda result: store.save(result, kernel, sites),
+            max_seconds=options.max_time or math.inf,
+        )
+    except FloatingPointError as error:
+        raise FloatingPointError(
+            f"Expected training to converge, got a diverging one ({str(error).partition('. ')[0]}). Use "
+            "dtype='float64', larger batch_points or batch_features, or fewer dense_columns; look for outliers in X."
+        ) from error
     if store is not None:
         store.save(result, kernel, sites, now=True)
     if result.interrupted:

@@ -63,6 +63,10 @@ class Arrays:
     def outputs(self) -> int:
         return 1 if self.y.ndim == 1 else self.y.shape[1]
 
+    @property
+    def total(self) -> float:
+        return float(self.n if self.weight is None else self.weight.sum())
+
     def weights(self, index: Int[Tensor, " l"]) -> Float[Tensor, " l"] | None:
         return None if self.weight is None else self.weight[index]
 
