@@ -98,4 +98,5 @@ def _moments(A: Shaped[Array, "n c"], weight: Float[Array, " n"]) -> tuple[Float
     deviation = np.sqrt(sum(share @ np.square(part / size - mean) for part, share in parts()))
     # Rounding leaves a constant column a deviation of about 1e-17: what varies less than that is constant.
     varies = (high > low) & (deviation > 1e-14)
-    return mean * size, np.where(varies, deviation * size, 1.0)
+    # The mean of equal numbers is that number: one bit off would be many units of a scale of 1.
+    return np.where(high == low, low, mean * size), np.where(varies, deviation * size, np.maximum(1.0, 1e-14 * size))

@@ -49,13 +49,16 @@ class Serving(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         z = (x - self.x_mean) / self.x_scale
-        mean, variance = self.likelihood.moments(*self.latent(z.clamp(-FAR, FAR)))
+        mean, variance = self.likelihood.moments(*self.latent(_within(z, FAR)))
         if self.classes is not None:
             p = torch.cat([1 - mean, mean], 1) if self.classes == 2 else mean
             return (p / p.sum(1, keepdim=True),)
-        return (
-            mean + z.clamp(-FAR_LINEAR, FAR_LINEAR) @ self.slope
-        ) * self.y_scale + self.y_mean, variance.sqrt() * self.y_scale
+        return (mean + _within(z, FAR_LINEAR) @ self.slope) * self.y_scale + self.y_mean, variance.sqrt() * self.y_scale
+
+
+def _within(z: Tensor, most: float) -> Tensor:
+    """A clamp, in other words: the ONNX exporter of torch 2.13 loses a node of two clamps of one tensor."""
+    return torch.where(z.abs() > most, most * z.sign(), z)
 
 
 class _Closed(nn.Module):

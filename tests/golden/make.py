@@ -1,4 +1,4 @@
-"""Write the golden model files of this version: `python tests/golden/make.py`. Files of older versions stay as they are.
+"""Write the golden model files of this version: `python tests/golden/make.py`. Older files stay as they are.
 
 Every file has its predictions beside it in `predictions.json`; `tests/test_golden.py` reads all of them for ever.
 """
