@@ -13,7 +13,7 @@ from torch import Tensor
 from qsgp.bases import Fourier, Grid, Inducing, KernelFunctions
 from qsgp.bases.grid import leading_products
 from qsgp.interfaces import Basis, DensePriorBasis, Kernel
-from qsgp.kernels import BY_NAME, Matern12, Matern32, SquaredExponential, Sum, hyperparameters
+from qsgp.kernels import BY_NAME, Matern12, Matern32, Matern52, SquaredExponential, Sum, hyperparameters
 
 LENGTHSCALE, VARIANCE = [0.9, 1.4, 2.0], 1.7
 GRIDS = [torch.linspace(-3, 3, size, dtype=torch.float64) for size in (5, 4, 3)]
@@ -334,3 +334,22 @@ def on(value: object, device: torch.device) -> object:
     if isinstance(value, tuple):
         return tuple(on(part, device) for part in value)
     return replace(value, **{key: on(part, device) for key, part in vars(value).items()})  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize("orthogonal", [False, True])
+@pytest.mark.parametrize("make", [SquaredExponential, Matern12, Matern32, Matern52])
+def test_products_that_store_no_feature_equal_those_that_do(make, orthogonal, device):
+    """Phi V, a block of it, and sum phi^2 w, against the features themselves; in float32 to 1e-5 (Cauchy: 1e-4)."""
+    kernel = make(*hyperparameters([0.7, 1.5, 2.0], 1.7, device=device))
+    basis = Fourier(kernel, 60, seed=5, orthogonal=orthogonal)
+    generator = torch.Generator().manual_seed(0)
+    x, V = torch.randn(11, 3, generator=generator).to(device), torch.randn(60, 4, generator=generator).to(device)
+    w = torch.rand(60, generator=generator).to(device)
+    truth = make(*hyperparameters([0.7, 1.5, 2.0], 1.7, device=device, dtype=torch.float64))
+    double = Fourier(truth, 60, seed=5, orthogonal=orthogonal)
+    Phi = double.features(x.double(), double.columns(torch.arange(60, device=device)))
+    atol = 1e-4 if make is Matern12 else 1e-5
+    torch.testing.assert_close(basis.phi_v(x, V).double(), Phi @ V.double(), atol=atol, rtol=atol)
+    part = basis.phi_v(x, V[20:50], first=20).double()
+    torch.testing.assert_close(part, Phi[:, 20:50] @ V[20:50].double(), atol=atol, rtol=atol)
+    torch.testing.assert_close(basis.phi2_v(x, w).double(), Phi.square() @ w.double(), atol=atol, rtol=atol)

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "qsgp"
 
 FAMILIES = {"kernels", "bases", "covariances", "likelihoods", "control_variates", "sources"}
-FAMILY_MAY = {"interfaces", "estimators", "support", "counter_rng", "checks"}
+FAMILY_MAY = {"interfaces", "estimators", "support", "counter_rng", "engine", "checks"}
 # The loss terms of a step are assembled from these; bases, kernels and sources always arrive as arguments.
 LOSS_FAMILIES = {"covariances", "likelihoods", "control_variates"}
 

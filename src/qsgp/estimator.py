@@ -138,7 +138,7 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         device = str(getattr(self._posterior.kernel, "variance").device)  # noqa: B009  # no part of the protocol
         limit = memory.budget(self.max_memory, device)
         per_row = self._posterior.bytes_per_row(draws) + 24 * X.shape[1]
-        size = memory.block_rows(limit, per_row, len(X))
+        size = memory.block_rows(limit, per_row, len(X), self._posterior.rows_at_a_time)
         need = memory.Need(
             {
                 "results": 16 * len(X) * len(self._scaling.y_scale) * max(1, draws),

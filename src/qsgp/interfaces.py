@@ -36,6 +36,11 @@ class SpectralKernel(Kernel, Protocol):
     @property
     def variance(self) -> Float[Tensor, ""]: ...
 
+    @property
+    def degrees(self) -> int:
+        """Degrees of freedom of the Student t that frequencies follow; 0 when they are normal."""
+        ...
+
     def frequencies(self, seed: int, index: Int[Tensor, " p"]) -> Float[Tensor, "p d"]:
         """Unit-lengthscale frequencies number ``index``: float64, a function of (seed, index) alone."""
         ...
@@ -85,6 +90,19 @@ class DensePriorBasis(Basis, Protocol):
 
     def precision(self, columns_j: Any, columns_i: Any) -> Float[Tensor, "j i"]:
         """The block S_ji."""
+        ...
+
+
+@runtime_checkable
+class Streamed(Protocol):
+    """A basis that multiplies its functions with columns without storing any of them."""
+
+    def phi_v(self, x: Float[Tensor, "l d"], V: Float[Tensor, "i c"], first: int = 0) -> Float[Tensor, "l c"]:
+        """Phi V over the functions from ``first`` on, as many as V has rows."""
+        ...
+
+    def phi2_v(self, x: Float[Tensor, "l d"], w: Float[Tensor, " i"]) -> Float[Tensor, " l"]:
+        """sum_i phi_i(x)^2 w_i over all functions, w >= 0."""
         ...
 
 

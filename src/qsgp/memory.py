@@ -83,8 +83,8 @@ def _container(folder: Path = Path("/sys/fs/cgroup")) -> int | None:
     return None
 
 
-def block_rows(budget_bytes: int, bytes_per_row: int, rows: int, most: int = 2048) -> int:
-    """Rows at a time: as many as fit into half the budget, at most ``most`` (more is no faster), at least one."""
+def block_rows(budget_bytes: int, bytes_per_row: int, rows: int, most: int) -> int:
+    """Rows at a time: as many as fit into half the budget, at most ``most``, at least one."""
     return max(1, min(rows, most, budget_bytes // (2 * max(1, bytes_per_row))))
 
 

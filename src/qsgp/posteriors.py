@@ -5,7 +5,7 @@ functions. Both work on standardised inputs and targets; the estimators translat
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -14,7 +14,7 @@ from torch import Tensor
 from qsgp.bases import Fourier, Grid, Inducing, KernelFunctions
 from qsgp.closed_form import Sites, Solved, solve, tighten
 from qsgp.covariances import Chevron
-from qsgp.interfaces import Basis, Kernel, Likelihood, SpectralKernel
+from qsgp.interfaces import Basis, Kernel, Likelihood, SpectralKernel, Streamed
 from qsgp.kernels import BY_NAME as KERNELS
 from qsgp.likelihoods import BY_NAME as LIKELIHOODS
 from qsgp.likelihoods import Logistic
@@ -48,6 +48,8 @@ class ClosedForm:
                 xi = torch.stack([tighten(Gram, likelihood, y, weight) for y in Y.mT], 1)
             sites = [Sites.of(likelihood, y, at, weight) for y, at in zip(Y.mT, xi.mT, strict=True)]
             return cls(kernel, likelihood, x, Y, weight, xi, tuple(solve(Gram, site) for site in sites))
+
+    rows_at_a_time: ClassVar[int] = 2048
 
     def with_rows(self, x: Tensor, Y: Tensor, weight: Tensor) -> "ClosedForm":
         """The same hyperparameters, more rows."""
@@ -115,7 +117,13 @@ class Features:
 
     def bytes_per_row(self, draws: int = 0) -> int:
         width = self.outputs * (1 + draws) + self.covariance.k
-        return self.table.element_size() * (4 * min(self.basis.m, _BLOCK_FEATURES) + 4 * width)
+        features = 0 if isinstance(self.basis, Streamed) else min(self.basis.m, _BLOCK_FEATURES)
+        return self.table.element_size() * (4 * features + 4 * width)
+
+    @property
+    def rows_at_a_time(self) -> int:
+        """More are no faster: frequencies are drawn once for a block of rows."""
+        return 65_536 if isinstance(self.basis, Streamed) else 2048
 
     @torch.no_grad()
     def latent(self, x: Float[Tensor, "t d"]) -> tuple[Float[Tensor, "t o"], Float[Tensor, "t o"]]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from qsgp import estimators
 from qsgp.checks import check_finite, check_rows, check_shape
 from qsgp.covariances import Chevron
-from qsgp.interfaces import Basis, Kernel, Likelihood, Source
+from qsgp.interfaces import Basis, Kernel, Likelihood, Source, Streamed
 from qsgp.problem import Problem, at_hyperparameters, initial_hyperparameters
 from qsgp.state import Rows, State
 
@@ -73,6 +73,11 @@ def stream(
     index: Int[Tensor, " i"] | None = None,
 ) -> tuple[Float[Tensor, "t o"], Float[Tensor, " t"]]:
     """Mean of every output and their common variance, block by block; ``index`` restricts the functions."""
+    if index is None and isinstance(basis, Streamed):
+        every, rows = torch.arange(basis.m, device=x.device), Rows.of(table, outputs, covariance.k)
+        own = covariance.diagonal_rows(every, x.dtype) * torch.exp(2 * rows.log_c)
+        f = basis.phi_v(x, torch.cat([rows.mu, covariance.dense_columns(every, rows.L, rows.log_c)], 1))
+        return f[:, :outputs], f[:, outputs:].square().sum(1) + basis.phi2_v(x, own)
     index = torch.arange(basis.m, device=x.device) if index is None else index
     f = x.new_zeros(len(x), outputs + covariance.k)  # phi [mu, C_dense]
     arms = x.new_zeros(len(x))
@@ -105,7 +110,10 @@ def stream_draws(
         own = covariance.diagonal_rows(block, x.dtype) * torch.exp(rows.log_c)
         weights = covariance.dense_columns(block, rows.L, rows.log_c) @ shared + own[:, None] * eps
         weights = weights.reshape(len(block), count, outputs) + rows.mu[:, None]
-        f += torch.einsum("tb,bco->tco", basis.features(x, basis.columns(block)), weights)
+        if isinstance(basis, Streamed):
+            f += basis.phi_v(x, weights.flatten(1), number * block_features).unflatten(1, (count, outputs))
+        else:
+            f += torch.einsum("tb,bco->tco", basis.features(x, basis.columns(block)), weights)
     return f.transpose(0, 1)
 
 

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
+from qsgp import engine
 from qsgp.checks import check_shape
 from qsgp.interfaces import SpectralKernel
 
@@ -66,6 +67,31 @@ class Fourier:
         check_shape("x", x, (len(x), d), f"The kernel has {d} lengthscales: give it inputs of {d} columns.")
         angle = torch.addmm(columns.phase, x / self.kernel.lengthscale, columns.omega.mT, beta=-1)
         return (2 / self.m * self.kernel.variance).sqrt() * angle.cos()
+
+    def phi_v(self, x: Float[Tensor, "l d"], V: Float[Tensor, "i c"], first: int = 0) -> Float[Tensor, "l c"]:
+        """Phi V over the functions from the even number ``first`` on, without storing a feature."""
+        return engine.phi_v(
+            x, self._pairs(first, len(V)), V, self.kernel.lengthscale, self.kernel.variance, total=self.m
+        )
+
+    def phi2_v(self, x: Float[Tensor, "l d"], w: Float[Tensor, " m"]) -> Float[Tensor, " l"]:
+        """sum_i phi_i^2 w_i as a product as well: cos^2 t and sin^2 t are (1 +- cos 2 t) / 2, and halved lengthscales
+        double the angle. Rounding cannot take it below the sum of the smaller weight of every pair."""
+        cosine, sine = w.unflatten(0, (-1, 2)).unbind(1)
+        V = torch.stack((cosine - sine, torch.zeros_like(sine)), 1).reshape(-1, 1) / 2
+        kernel, unit = self.kernel, torch.ones_like(self.kernel.variance)
+        double = engine.phi_v(x, self._pairs(0, self.m), V, kernel.lengthscale / 2, unit, total=2)[:, 0]
+        middle, least = (cosine + sine).sum() / 2, torch.minimum(cosine, sine).sum()
+        return 2 / self.m * kernel.variance * (middle + double).clamp_min(least)
+
+    def _pairs(self, first: int, count: int) -> engine.Frequencies:
+        """Drawn inside the product; orthogonal ones belong to groups and are made beforehand."""
+        if not self.orthogonal:
+            return engine.Drawn(self.seed, first // 2, count // 2, self.kernel.degrees)
+        device = self.kernel.lengthscale.device
+        return self._orthogonal(torch.arange(first // 2, (first + count) // 2, device=device)).to(
+            self.kernel.lengthscale
+        )
 
     def precision_diag(self, index: Int[Tensor, " i"]) -> Float[Tensor, " i"]:
         return self.kernel.lengthscale.new_ones(len(index))

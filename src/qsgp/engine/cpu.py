@@ -22,6 +22,7 @@ SOURCE = Path(__file__).with_name("features.c")
 # No -ffast-math: it would remove the addition that rounds. What remains lets products and sums fuse.
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-Wno-psabi", "-shared", "-fPIC")
 PAIRS, BLOCK, TILE, ROWS, LANES = 4096, 256, 32, 4, 16  # pairs of one call; the other numbers are those of the C file
+INPUTS = 256
 TURNS = 2.0**20  # beyond this many revolutions float32 says nothing about the angle
 
 k_v = reference.k_v
@@ -102,8 +103,9 @@ def phit_r(
 
 
 def suits(x: Tensor, frequencies: Frequencies, lengthscale: Tensor, precision: str) -> bool:
-    """Float32, and angles that float32 can hold: the C file does not look at what it rounds."""
-    if x.dtype != torch.float32 or precision == "wide" or not len(x) or not len(frequencies):
+    """Float32, angles that float32 can hold (the C file does not look at what it rounds), and not so many inputs that
+    the projection is all the work: matrix products of a library are better at that."""
+    if x.dtype != torch.float32 or precision == "wide" or not len(x) or not len(frequencies) or x.shape[1] > INPUTS:
         return False
     if isinstance(frequencies, Drawn):
         largest = 1e3 if frequencies.degrees else 10.0

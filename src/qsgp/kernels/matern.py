@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Float64, Int
@@ -17,6 +18,8 @@ class Matern12:
     lengthscale: Float[Tensor, " d"]
     variance: Float[Tensor, ""]
 
+    degrees: ClassVar[int] = 1
+
     diag = stationary.diag
     parameters = stationary.parameters
     with_parameters = stationary.with_parameters
@@ -28,7 +31,7 @@ class Matern12:
         return self.variance * torch.exp(-stationary.scaled_distance(self, x, z))
 
     def frequencies(self, seed: int, index: Int[Tensor, " p"]) -> Float64[Tensor, "p d"]:
-        return stationary.student_frequencies(self, seed, index, degrees=1)
+        return stationary.student_frequencies(self, seed, index, self.degrees)
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class Matern32:
 
     lengthscale: Float[Tensor, " d"]
     variance: Float[Tensor, ""]
+
+    degrees: ClassVar[int] = 3
 
     diag = stationary.diag
     parameters = stationary.parameters
@@ -50,7 +55,7 @@ class Matern32:
         return self.variance * (1 + s) * torch.exp(-s)
 
     def frequencies(self, seed: int, index: Int[Tensor, " p"]) -> Float64[Tensor, "p d"]:
-        return stationary.student_frequencies(self, seed, index, degrees=3)
+        return stationary.student_frequencies(self, seed, index, self.degrees)
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,8 @@ class Matern52:
 
     lengthscale: Float[Tensor, " d"]
     variance: Float[Tensor, ""]
+
+    degrees: ClassVar[int] = 5
 
     diag = stationary.diag
     parameters = stationary.parameters
@@ -72,4 +79,4 @@ class Matern52:
         return self.variance * (1 + s + s.square() / 3) * torch.exp(-s)
 
     def frequencies(self, seed: int, index: Int[Tensor, " p"]) -> Float64[Tensor, "p d"]:
-        return stationary.student_frequencies(self, seed, index, degrees=5)
+        return stationary.student_frequencies(self, seed, index, self.degrees)

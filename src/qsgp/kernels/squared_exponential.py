@@ -1,6 +1,7 @@
 """The squared exponential kernel with one lengthscale per input (ARD)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Float64, Int
@@ -16,6 +17,8 @@ class SquaredExponential:
 
     lengthscale: Float[Tensor, " d"]
     variance: Float[Tensor, ""]
+
+    degrees: ClassVar[int] = 0
 
     diag = stationary.diag
     parameters = stationary.parameters
