@@ -11,7 +11,11 @@ from test_engine import KERNELS, Problem, error, features, kernel_matrix
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")
 
-from qsgp.engine import Drawn, cuda, triton_math  # noqa: E402
+from qsgp import blocks as B  # noqa: E402
+from qsgp.bases import Fourier  # noqa: E402
+from qsgp.engine import Drawn, cuda, cuda_step, triton_math  # noqa: E402
+from qsgp.kernels import BY_NAME  # noqa: E402
+from qsgp.support import Support  # noqa: E402
 
 INTERPRETED = triton.knobs.runtime.interpret
 interpreted = pytest.mark.skipif(not INTERPRETED, reason="run by test_the_kernels_under_the_interpreter")
@@ -83,3 +87,21 @@ def test_the_sine_of_plain_triton(largest: float) -> None:
     bound = 1e-6 + torch.finfo(torch.float32).eps * largest
     assert (s.double() - t.double().sin()).abs().max() < bound
     assert (c.double() - t.double().cos()).abs().max() < bound
+
+
+@interpreted
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_block_step(name: str) -> None:
+    """The five fused kernels against the plain step, same draws."""
+    kernel = BY_NAME[name](torch.tensor([1.3, 0.8, 2.0]), torch.tensor(1.7))
+    generator = torch.Generator().manual_seed(0)
+    x, Y = torch.randn(37, 3, generator=generator), torch.randn(37, 1, generator=generator)
+    basis = Fourier(kernel, 90, seed=3)
+    blocks = B.Blocks.build(x, Y, 0.3, basis, Support.build(kernel, x[:11]), 9, 26)
+    states = [B.BlockState.zeros(blocks, 1) for _ in range(2)]
+    for _ in range(4):
+        batch = B.draw(blocks, generator)
+        B.step(blocks, states[0], batch, 0.1, 0.01)
+        cuda_step.step(blocks, states[1], batch, 0.1, 0.01, name)
+    for part in ("V", "sums", "a", "t"):
+        torch.testing.assert_close(getattr(states[0], part), getattr(states[1], part), rtol=1e-3, atol=1e-3)

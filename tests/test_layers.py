@@ -80,6 +80,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "models": {"estimator", "conformal", "files", "callbacks", "keywords", "tables"},
     "conformal": {"checks", "metrics"},
     "engine": {"checks", "counter_rng", "interfaces"},
+    "blocks": {"engine", "support", "bases", "checks"},
     "closed_form": {"interfaces", "likelihoods", "checks"},
     "hyperparameters": {"closed_form", "interfaces", "likelihoods", "checks"},
     "problem": {"support", "interfaces", "checks", *LOSS_FAMILIES},

@@ -1,0 +1,162 @@
+"""A training step over contiguous blocks of Fourier features: no gather of scattered rows, nothing waits for the host.
+
+I.i.d. frequencies are exchangeable, so a block of neighbouring pairs, its start uniform and wrapping around the end, is
+as good a sample as scattered ones. Two independent blocks i and j: the prediction of block j, with the kriging control
+variate, gives the residuals; block i takes the step. Columns beyond the targets have target 0: with unit prior they are
+the quadratic part of the dense columns of C (Theorem 2). Cost O(n_tilde m_tilde (d + c)) whatever n and m are.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from qsgp import engine
+from qsgp.bases import Fourier
+from qsgp.checks import check_positive, check_sample_size
+from qsgp.support import Support
+
+try:
+    from qsgp.engine import cuda_step
+except ImportError:  # no Triton
+    cuda_step = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """What a step reads. Frequencies are kept, column by column: a block of them is a slice wherever it starts."""
+
+    x: Float[Tensor, "n d"]
+    Y: Float[Tensor, "n o"]
+    sigma2: float
+    basis: Fourier
+    omega: Float[Tensor, "d pairs"]
+    U: Float[Tensor, "p d"]
+    inverse: Float[Tensor, "p p"]  # of K(U, U) + jitter
+    n_tilde: int
+    pairs: int  # of a block: m_tilde / 2
+
+    @classmethod
+    def build(
+        cls, x: Tensor, Y: Tensor, sigma2: float, basis: Fourier, support: Support, n_tilde: int, m_tilde: int
+    ) -> "Blocks":
+        check_positive("sigma2", sigma2, "Give the noise variance.")
+        check_sample_size("m_tilde", m_tilde, "m", basis.m)
+        if basis.orthogonal or m_tilde % 2:
+            raise ValueError(
+                f"Expected independent frequencies and an even m_tilde, got orthogonal = {basis.orthogonal} and "
+                f"m_tilde = {m_tilde}. Pairs of cosine and sine stay together; orthogonal ones are not exchangeable."
+            )
+        omega = torch.empty(x.shape[1], basis.m // 2, dtype=x.dtype, device=x.device)
+        for part in torch.arange(basis.m // 2, device=x.device).split(1 << 18):
+            omega[:, part] = basis.kernel.frequencies(basis.seed, part).mT.to(x)
+        inverse = torch.cholesky_inverse(support.factor.double()).to(x)
+        return cls(x, Y, float(sigma2), basis, omega, support.U, inverse, n_tilde, m_tilde // 2)
+
+    @property
+    def scale(self) -> float:
+        """m / m_tilde."""
+        return self.omega.shape[1] / self.pairs
+
+
+@dataclass
+class BlockState:
+    """What a step changes. ``a`` = Phi_p V always (Proposition 3); ``t`` lives on the device."""
+
+    V: Float[Tensor, "m c"]
+    sums: Float[Tensor, "m c"]
+    a: Float[Tensor, "p c"]
+    t: Float[Tensor, ""]
+
+    @classmethod
+    def zeros(cls, blocks: Blocks, columns: int) -> "BlockState":
+        V = blocks.x.new_zeros(blocks.basis.m, columns)
+        return cls(V, torch.zeros_like(V), V.new_zeros(len(blocks.U), columns), V.new_zeros(()))
+
+
+class Draw(NamedTuple):
+    """Rows with replacement, and where the two blocks start (in pairs)."""
+
+    l: Int[Tensor, " l"]
+    start: Int[Tensor, " two"]
+
+
+def draw(blocks: Blocks, generator: torch.Generator | None = None) -> Draw:
+    device, pairs = blocks.x.device, blocks.omega.shape[1]
+    l = torch.randint(len(blocks.x), (blocks.n_tilde,), device=device, generator=generator)
+    return Draw(l, torch.randint(pairs, (2,), device=device, generator=generator))
+
+
+def rows_of(blocks: Blocks, start: Int[Tensor, ""]) -> tuple[Int[Tensor, " q"], Int[Tensor, " i"]]:
+    """Pairs of the block from ``start`` on, and their functions: cosine and sine of each."""
+    pair = (start + torch.arange(blocks.pairs, device=start.device)) % blocks.omega.shape[1]
+    return pair, torch.stack((2 * pair, 2 * pair + 1), 1).flatten()
+
+
+def gradient(blocks: Blocks, state: BlockState, batch: Draw) -> tuple[Int[Tensor, " i"], Float[Tensor, "i c"]]:
+    """Rows i and their part of an unbiased estimate of half the gradient of |Y - Phi V|^2 / sigma2 + |V|^2.
+
+    f_j = (m / m_tilde) Phi_lj V_j - k(l, p) (K_pp + eps)^-1 [(m / m_tilde) Phi_pj V_j - a], then
+    (m / m_tilde) [(n / n_tilde) Phi_li^T (f_j - Y_l) / sigma2 + V_i]. No gradient flows through a.
+    """
+    kernel, m = blocks.basis.kernel, blocks.basis.m
+    pair_i, i = rows_of(blocks, batch.start[0])
+    pair_j, j = rows_of(blocks, batch.start[1])
+    x_l, Y_l = blocks.x[batch.l], blocks.Y[batch.l]
+    fixed = (kernel.lengthscale, kernel.variance)
+    omega_i, omega_j = blocks.omega[:, pair_i].mT, blocks.omega[:, pair_j].mT
+    f = blocks.scale * engine.phi_v(torch.cat([x_l, blocks.U]), omega_j, state.V[j], *fixed, total=m)
+    error = blocks.inverse @ (f[len(x_l) :] - state.a)
+    residual = f[: len(x_l)] - engine.k_v(x_l, blocks.U, error, *fixed, kernel=name_of(kernel))
+    residual[:, : Y_l.shape[1]] -= Y_l
+    residual *= len(blocks.x) / (blocks.n_tilde * blocks.sigma2)
+    return i, blocks.scale * (engine.phit_r(x_l, omega_i, residual, *fixed, total=m) + state.V[i])
+
+
+def step(blocks: Blocks, state: BlockState, batch: Draw, rate: float, decay: float = 0.0) -> None:
+    """One AdaGrad step of block i, in place; the rate falls like exp(-decay t)."""
+    i, g = gradient(blocks, state, batch)
+    sums = state.sums[i] + g.square()
+    change = -rate * torch.exp(-decay * state.t) * g / (sums.sqrt() + 1e-10)
+    state.sums.index_copy_(0, i, sums)
+    state.V.index_add_(0, i, change)
+    kernel = blocks.basis.kernel
+    omega_i = blocks.omega[:, rows_of(blocks, batch.start[0])[0]].mT
+    state.a += engine.phi_v(blocks.U, omega_i, change, kernel.lengthscale, kernel.variance, total=blocks.basis.m)
+    state.t += 1
+
+
+def name_of(kernel: Any) -> str:
+    return {0: "rbf", 1: "matern12", 3: "matern32", 5: "matern52"}[kernel.degrees]
+
+
+def stepper(blocks: Blocks, state: BlockState, rate: float, decay: float = 0.0) -> Callable[[], None]:
+    """Draw and step as one call; on a GPU one replayed graph, for one column in a handful of fused kernels."""
+    check_positive("rate", rate, "Steps go down the gradient; the paper's rate is 0.1.")
+    fused = cuda_step is not None and blocks.x.is_cuda and state.V.shape[1] == 1 and blocks.x.dtype == torch.float32
+
+    def once() -> None:
+        batch = draw(blocks)
+        if fused:
+            cuda_step.step(blocks, state, batch, rate, decay, name_of(blocks.basis.kernel))
+        else:
+            step(blocks, state, batch, rate, decay)
+
+    return replayed(once) if blocks.x.is_cuda else once
+
+
+def replayed(once: Callable[[], None]) -> Callable[[], None]:
+    """``once`` as a CUDA graph. Three calls are made to warm up: they are steps like any other."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            once()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        once()
+    return graph.replay
