@@ -86,11 +86,11 @@ def test_running_products_stay_those_of_the_table():
 def test_training_comes_near_the_exact_solution():
     blocks = make(n=200, m=100, n_tilde=50, m_tilde=50)
     state, generator = B.BlockState.zeros(blocks, 1), torch.Generator().manual_seed(0)
-    for _ in range(1500):
-        B.step(blocks, state, B.draw(blocks, generator), rate=0.1, decay=3e-3)
+    for _ in range(3000):
+        B.step(blocks, state, B.draw(blocks, generator), rate=0.3, decay=1e-3)
     Phi = features(blocks, blocks.x)
     exact = torch.linalg.solve(Phi.mT @ Phi + blocks.sigma2 * torch.eye(100, dtype=Phi.dtype), Phi.mT @ blocks.Y)
-    assert (Phi @ (state.V - exact)).norm() < 0.15 * (Phi @ exact).norm()
+    assert (Phi @ (state.V - exact)).norm() < 0.06 * (Phi @ exact).norm()
 
 
 def test_what_cannot_be_is_refused(without_shape_checks):
@@ -103,15 +103,17 @@ def test_what_cannot_be_is_refused(without_shape_checks):
 @pytest.mark.gpu
 @pytest.mark.parametrize("kernel", [SquaredExponential, Matern32])
 @pytest.mark.parametrize("d", [1, 8, 13])
-def test_the_fused_step_is_the_plain_one(kernel, d):
+@pytest.mark.parametrize("columns", [1, 7])
+def test_the_fused_step_is_the_plain_one(kernel, d, columns):
     blocks = make(500, 2000, d, n_tilde=100, m_tilde=300, dtype=torch.float32, kernel=kernel, device="cuda")
-    one, two = random_state(blocks, 1, "cuda"), random_state(blocks, 1, "cuda")
+    one, two = random_state(blocks, columns, "cuda"), random_state(blocks, columns, "cuda")
     for _ in range(5):
         batch = B.draw(blocks)
         B.step(blocks, one, batch, 0.1, 0.01)
         B.cuda_step.step(blocks, two, batch, 0.1, 0.01, B.name_of(blocks.basis.kernel))
-    for part in ("V", "sums", "a", "t"):
-        torch.testing.assert_close(getattr(one, part), getattr(two, part), rtol=2e-3, atol=2e-3)
+    for part in ("V", "sums", "a", "t"):  # AdaGrad's first step is a sign: where it rounds to the other one, it differs
+        wanted, found = getattr(one, part), getattr(two, part)
+        assert (found - wanted).norm() < 0.01 * wanted.norm()
 
 
 @pytest.mark.gpu

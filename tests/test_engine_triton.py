@@ -91,14 +91,15 @@ def test_the_sine_of_plain_triton(largest: float) -> None:
 
 @interpreted
 @pytest.mark.parametrize("name", KERNELS)
-def test_a_block_step(name: str) -> None:
-    """The five fused kernels against the plain step, same draws."""
+@pytest.mark.parametrize("columns", [1, 3])
+def test_a_block_step(name: str, columns: int) -> None:
+    """The fused kernels against the plain step, same draws."""
     kernel = BY_NAME[name](torch.tensor([1.3, 0.8, 2.0]), torch.tensor(1.7))
     generator = torch.Generator().manual_seed(0)
     x, Y = torch.randn(37, 3, generator=generator), torch.randn(37, 1, generator=generator)
     basis = Fourier(kernel, 90, seed=3)
     blocks = B.Blocks.build(x, Y, 0.3, basis, Support.build(kernel, x[:11]), 9, 26)
-    states = [B.BlockState.zeros(blocks, 1) for _ in range(2)]
+    states = [B.BlockState.zeros(blocks, columns) for _ in range(2)]
     for _ in range(4):
         batch = B.draw(blocks, generator)
         B.step(blocks, states[0], batch, 0.1, 0.01)

@@ -38,6 +38,8 @@ class Blocks:
     inverse: Float[Tensor, "p p"]  # of K(U, U) + jitter
     n_tilde: int
     pairs: int  # of a block: m_tilde / 2
+    variance: float  # of the kernel; read once, since a graph must not wait for the host
+    known: Any = None  # ranges that fused products need, looked up once
 
     @classmethod
     def build(
@@ -54,7 +56,9 @@ class Blocks:
         for part in torch.arange(basis.m // 2, device=x.device).split(1 << 18):
             omega[:, part] = basis.kernel.frequencies(basis.seed, part).mT.to(x)
         inverse = torch.cholesky_inverse(support.factor.double()).to(x)
-        return cls(x, Y, float(sigma2), basis, omega, support.U, inverse, n_tilde, m_tilde // 2)
+        variance = float(basis.kernel.variance)
+        known = cuda_step.Range.of(x, omega, basis.kernel.lengthscale) if cuda_step is not None and x.is_cuda else None
+        return cls(x, Y, float(sigma2), basis, omega, support.U, inverse, n_tilde, m_tilde // 2, variance, known)
 
     @property
     def scale(self) -> float:
@@ -134,9 +138,9 @@ def name_of(kernel: Any) -> str:
 
 
 def stepper(blocks: Blocks, state: BlockState, rate: float, decay: float = 0.0) -> Callable[[], None]:
-    """Draw and step as one call; on a GPU one replayed graph, for one column in a handful of fused kernels."""
+    """Draw and step as one call; on a GPU one replayed graph of fused kernels."""
     check_positive("rate", rate, "Steps go down the gradient; the paper's rate is 0.1.")
-    fused = cuda_step is not None and blocks.x.is_cuda and state.V.shape[1] == 1 and blocks.x.dtype == torch.float32
+    fused = cuda_step is not None and blocks.x.is_cuda and blocks.x.dtype == torch.float32
 
     def once() -> None:
         batch = draw(blocks)

@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 import triton
-from jaxtyping import Float
+from jaxtyping import Float, Float64
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -24,8 +24,9 @@ def phi_v(
     V: Float[Tensor, "m c"],
     lengthscale: Float[Tensor, " d"],
     precision: str,
+    known: "Range | None" = None,
 ) -> Float[Tensor, "n c"]:
-    return _product(x, frequencies, V, lengthscale, precision, transpose=False)
+    return _product(x, frequencies, V, lengthscale, precision, known, transpose=False)
 
 
 def phit_r(
@@ -34,8 +35,22 @@ def phit_r(
     R: Float[Tensor, "n c"],
     lengthscale: Float[Tensor, " d"],
     precision: str,
+    known: "Range | None" = None,
 ) -> Float[Tensor, "m c"]:
-    return _product(x, frequencies, R, lengthscale, precision, transpose=True)
+    return _product(x, frequencies, R, lengthscale, precision, known, transpose=True)
+
+
+class Range(NamedTuple):
+    """What halves must be able to hold. Whoever multiplies parts of the same data again and again keeps it."""
+
+    factor: Float64[Tensor, " d"]  # 1 / lengthscale
+    peak: Float[Tensor, ""]  # largest scaled input over the largest frequency
+
+    @classmethod
+    def of(cls, x: Float[Tensor, "n d"], frequencies: Frequencies, lengthscale: Float[Tensor, " d"]) -> "Range":
+        factor = lengthscale.double().reciprocal()
+        peak = (largest(x, 0) * factor).amax().float()
+        return cls(factor, peak / largest(frequencies).clamp(min=1e-30) if isinstance(frequencies, Tensor) else peak)
 
 
 def tile(D: int, columns: int, transpose: bool, precision: str) -> Tile:
@@ -59,11 +74,9 @@ class _Operand(NamedTuple):
 class _Operands:
     """Blocks of inputs and frequencies as kernels read them; the last block of inputs stays for the next pairs."""
 
-    def __init__(self, x: Tensor, frequencies: Frequencies, lengthscale: Tensor, columns: int, precision: str) -> None:
-        self.x, self.factor, self.wide = x.contiguous(), lengthscale.double().reciprocal(), precision == "wide"
-        self.peak = (largest(x, 0) * self.factor).amax().float()
-        if isinstance(frequencies, Tensor):
-            self.peak /= largest(frequencies).clamp(min=1e-30)
+    def __init__(self, x: Tensor, known: Range, columns: int, precision: str) -> None:
+        self.x, self.wide = x.contiguous(), precision == "wide"
+        self.factor, self.peak = known
         D, _ = depth(x.shape[1])
         self.rows = block_rows(24 * x.shape[1] if self.wide else 4 * D, columns)
         self.last: tuple[slice, _Operand] | None = None
@@ -90,11 +103,17 @@ def _columns_first(source: Float[Tensor, "n d"]) -> Float[Tensor, "d padded"]:
 
 
 def _product(
-    x: Tensor, frequencies: Frequencies, V: Tensor, lengthscale: Tensor, precision: str, transpose: bool
+    x: Tensor,
+    frequencies: Frequencies,
+    V: Tensor,
+    lengthscale: Tensor,
+    precision: str,
+    known: Range | None,
+    transpose: bool,
 ) -> Tensor:
     pairs, columns = len(frequencies), V.shape[1]
     out = V.new_zeros((2 * pairs if transpose else len(x), columns))
-    operands = _Operands(x, frequencies, lengthscale, columns, precision)
+    operands = _Operands(x, known or Range.of(x, frequencies, lengthscale), columns, precision)
     for c in blocks(columns, COLUMNS):
         chunk = V[:, c].contiguous()
         for p in blocks(pairs, operands.rows):

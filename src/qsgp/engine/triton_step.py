@@ -148,3 +148,44 @@ def support(
     tl.store(a + rows, old + amplitude * tl.sum(sums, 1), mask=inside)
     if tl.program_id(0) == 0:
         tl.store(t_now, tl.load(t_now) + 1.0)
+
+
+@triton.jit
+def kernel_matrix(
+    X, l, U, ell, K, n_tilde, p, variance, sharpness,
+    D: tl.constexpr, KERNEL: tl.constexpr, M: tl.constexpr, N: tl.constexpr, HARDWARE: tl.constexpr,
+):  # fmt: skip
+    """k(l, U): so few rows and columns that a product with it costs less than never storing it."""
+    rows = tl.program_id(0) * M + tl.arange(0, M)
+    i = tl.program_id(1) * N + tl.arange(0, N)
+    inside, good = rows < n_tilde, i < p
+    at_row = tl.load(l + rows, mask=inside, other=0)
+    square = tl.zeros((M, N), tl.float32)
+    for k in tl.static_range(0, D):
+        a = tl.load(X + at_row * D + k, mask=inside, other=0.0)
+        b = tl.load(U + i * D + k, mask=good, other=0.0)
+        gap = (a[:, None] - b[None, :]) * (sharpness / tl.load(ell + k))
+        square += gap * gap
+    value = variance * profile(square, KERNEL, HARDWARE)
+    tl.store(K + rows[:, None] * p + i[None, :], value, mask=inside[:, None] & good[None, :])
+
+
+@triton.jit
+def move_rows(
+    V, adagrad, product, change, start, t_now, rows, total, columns, scale, rate, decay,
+    M: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """AdaGrad on all columns of the block's rows: ``product`` is Phi_i^T r, ``change`` keeps by how much they moved."""
+    i = tl.program_id(0) * M + tl.arange(0, M)
+    column = tl.arange(0, COLUMNS)
+    good = (i < rows)[:, None] & (column < columns)[None, :]
+    here = i[:, None] * columns + column[None, :]
+    pair = (tl.load(start) + i // 2) % total
+    at = (2 * pair + i % 2)[:, None] * columns + column[None, :]
+    v = tl.load(V + at, mask=good, other=0.0)
+    g = scale * (tl.load(product + here, mask=good, other=0.0) + v)
+    sums = tl.load(adagrad + at, mask=good, other=0.0) + g * g
+    delta = -rate * tl.exp(-decay * tl.load(t_now)) * g / (tl.sqrt(sums) + 1e-10)
+    tl.store(adagrad + at, sums, mask=good)
+    tl.store(V + at, v + delta, mask=good)
+    tl.store(change + here, delta, mask=good)
