@@ -1,6 +1,6 @@
 """A model with a million features, trained and saved on one device, read and used on the CPU in a fresh process.
 
-    python benchmarks/files.py --json files.json
+python benchmarks/files.py --json files.json
 """
 
 import subprocess

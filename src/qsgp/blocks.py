@@ -101,7 +101,7 @@ def rows_of(blocks: Blocks, start: Int[Tensor, ""]) -> tuple[Int[Tensor, " q"], 
 
 
 def gradient(blocks: Blocks, state: BlockState, batch: Draw) -> tuple[Int[Tensor, " i"], Float[Tensor, "i c"]]:
-    """Rows i and their part of an unbiased estimate of half the gradient of |Y - Phi V|^2 / sigma2 + |V|^2.
+    """Theorem 1: rows i and their part of an unbiased estimate of half the gradient of |Y - Phi V|^2 / sigma2 + |V|^2.
 
     f_j = (m / m_tilde) Phi_lj V_j - k(l, p) (K_pp + eps)^-1 [(m / m_tilde) Phi_pj V_j - a], then
     (m / m_tilde) [(n / n_tilde) Phi_li^T (f_j - Y_l) / sigma2 + V_i]. No gradient flows through a.

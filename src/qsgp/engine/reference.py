@@ -9,7 +9,7 @@ from torch import Tensor
 
 from qsgp.engine.frequencies import Frequencies, numbers
 
-BLOCK = 1 << 21  # projections held at a time
+BLOCK = 1 << 19  # projections held at a time
 
 
 def features(
