@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := check
 PYTHON ?= python3
 JOBS ?= 2
-BENCHMARKS ?= step_cost variance
+BENCHMARKS ?= step_cost block_step engine variance small
 BIN := .venv/bin
 READY := .venv/.ready
 
@@ -38,7 +38,9 @@ lint: $(READY)
 
 check: lint test
 
+# First the batteries in full (20 kills, 10,000 random problems), then the tables.
 bench: $(READY)
+	$(BIN)/python -m pytest -n $(JOBS) -m bench
 	set -e; for name in $(BENCHMARKS); do echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py; done
 
 # What the documents say must be true: links lead somewhere, named functions and tests exist.
