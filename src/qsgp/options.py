@@ -70,7 +70,7 @@ class Sizes:
         rows = min(n, self.learn_points)
         learning = (12 + 2 * outputs) * 8 * rows**2 if options.learn_hyperparameters else 0
         if self.closed_form:
-            parts["closed form"] = max(learning, (5 + outputs) * 8 * n**2)
+            parts["closed form"] = max(learning, (7 + outputs) * 8 * n**2)
         else:
             width = outputs + 2 + {"chevron": options.dense_columns, "full": self.m}.get(options.covariance, 0)
             drawn = min(self.m, 2 * self.batch_features)
