@@ -265,3 +265,11 @@ def test_parameters_of_another_name_or_shape_are_refused() -> None:
         build("rbf").with_parameters({"log_lengthscale": torch.zeros(1)})
     with pytest.raises(ValueError, match="'2.log_variance'"):
         Sum((build("rbf"), build("rbf"))).with_parameters({"2.log_variance": torch.tensor(0.0)})
+
+
+def test_distances_far_from_the_origin_keep_their_digits():
+    """Inputs near 300 with lengthscale 0.05: only differences matter, to what float32 inputs can say."""
+    x = 300 + 0.01 * torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+    single = Matern12(*hyperparameters([0.05] * 3, 1.0))
+    double = Matern12(*hyperparameters([0.05] * 3, 1.0, dtype=torch.float64))
+    torch.testing.assert_close(single(x, x).double(), double(x.double(), x.double()), atol=1e-5, rtol=0)

@@ -39,7 +39,7 @@ class Blocks:
     n_tilde: int
     pairs: int  # of a block: m_tilde / 2
     variance: float  # of the kernel; read once, since a graph must not wait for the host
-    known: Any = None  # ranges that fused products need, looked up once
+    known: Any = None  # what fused steps look up once
 
     @classmethod
     def build(
@@ -57,7 +57,9 @@ class Blocks:
             omega[:, part] = basis.kernel.frequencies(basis.seed, part).mT.to(x)
         inverse = torch.cholesky_inverse(support.factor.double()).to(x)
         variance = float(basis.kernel.variance)
-        known = cuda_step.Range.of(x, omega, basis.kernel.lengthscale) if cuda_step is not None and x.is_cuda else None
+        known = None
+        if fusible(x):
+            known = cuda_step.Known.of(x, omega, support.U, basis.kernel.lengthscale)
         return cls(x, Y, float(sigma2), basis, omega, support.U, inverse, n_tilde, m_tilde // 2, variance, known)
 
     @property
@@ -140,7 +142,7 @@ def name_of(kernel: Any) -> str:
 def stepper(blocks: Blocks, state: BlockState, rate: float, decay: float = 0.0) -> Callable[[], None]:
     """Draw and step as one call; on a GPU one replayed graph of fused kernels."""
     check_positive("rate", rate, "Steps go down the gradient; the paper's rate is 0.1.")
-    fused = cuda_step is not None and blocks.x.is_cuda and blocks.x.dtype == torch.float32
+    fused = fusible(blocks.x)
 
     def once() -> None:
         batch = draw(blocks)
@@ -150,6 +152,11 @@ def stepper(blocks: Blocks, state: BlockState, rate: float, decay: float = 0.0) 
             step(blocks, state, batch, rate, decay)
 
     return replayed(once) if blocks.x.is_cuda else once
+
+
+def fusible(x: Tensor) -> bool:
+    """Float32 on a GPU with Triton, and few enough inputs for a kernel to hold."""
+    return cuda_step is not None and x.is_cuda and x.dtype == torch.float32 and x.shape[1] <= cuda_step.MOST_INPUTS
 
 
 def replayed(once: Callable[[], None]) -> Callable[[], None]:

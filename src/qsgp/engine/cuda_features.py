@@ -24,9 +24,8 @@ def phi_v(
     V: Float[Tensor, "m c"],
     lengthscale: Float[Tensor, " d"],
     precision: str,
-    known: "Range | None" = None,
 ) -> Float[Tensor, "n c"]:
-    return _product(x, frequencies, V, lengthscale, precision, known, transpose=False)
+    return _product(x, frequencies, V, lengthscale, precision, transpose=False)
 
 
 def phit_r(
@@ -35,13 +34,12 @@ def phit_r(
     R: Float[Tensor, "n c"],
     lengthscale: Float[Tensor, " d"],
     precision: str,
-    known: "Range | None" = None,
 ) -> Float[Tensor, "m c"]:
-    return _product(x, frequencies, R, lengthscale, precision, known, transpose=True)
+    return _product(x, frequencies, R, lengthscale, precision, transpose=True)
 
 
 class Range(NamedTuple):
-    """What halves must be able to hold. Whoever multiplies parts of the same data again and again keeps it."""
+    """What halves must be able to hold."""
 
     factor: Float64[Tensor, " d"]  # 1 / lengthscale
     peak: Float[Tensor, ""]  # largest scaled input over the largest frequency
@@ -66,7 +64,9 @@ def tile(D: int, columns: int, transpose: bool, precision: str) -> Tile:
     return Tile(64, 32, 0, 4, 3)
 
 
-class _Operand(NamedTuple):
+class Operand(NamedTuple):
+    """Points in halves, rows padded, and how many of them count."""
+
     data: Tensor
     size: int
 
@@ -79,23 +79,23 @@ class _Operands:
         self.factor, self.peak = known
         D, _ = depth(x.shape[1])
         self.rows = block_rows(24 * x.shape[1] if self.wide else 4 * D, columns)
-        self.last: tuple[slice, _Operand] | None = None
+        self.last: tuple[slice, Operand] | None = None
 
-    def inputs(self, part: slice) -> _Operand:
+    def inputs(self, part: slice) -> Operand:
         if self.last is None or self.last[0] != part:
             block = self.x[part]
             data = _columns_first(block * self.factor) if self.wide else split(block, self.peak, factor=self.factor)
-            self.last = part, _Operand(data, len(block))
+            self.last = part, Operand(data, len(block))
         return self.last[1]
 
-    def frequencies(self, block: Frequencies) -> _Operand:
+    def frequencies(self, block: Frequencies) -> Operand:
         if self.wide:
             data = _columns_first(numbers(block, self.x).double() / (2 * math.pi))
         elif isinstance(block, Drawn):
             data = draw(block, self.x.shape[1], self.peak)
         else:
             data = split(block, self.peak, grow=True)
-        return _Operand(data, len(block))
+        return Operand(data, len(block))
 
 
 def _columns_first(source: Float[Tensor, "n d"]) -> Float[Tensor, "d padded"]:
@@ -103,17 +103,11 @@ def _columns_first(source: Float[Tensor, "n d"]) -> Float[Tensor, "d padded"]:
 
 
 def _product(
-    x: Tensor,
-    frequencies: Frequencies,
-    V: Tensor,
-    lengthscale: Tensor,
-    precision: str,
-    known: Range | None,
-    transpose: bool,
+    x: Tensor, frequencies: Frequencies, V: Tensor, lengthscale: Tensor, precision: str, transpose: bool
 ) -> Tensor:
     pairs, columns = len(frequencies), V.shape[1]
     out = V.new_zeros((2 * pairs if transpose else len(x), columns))
-    operands = _Operands(x, known or Range.of(x, frequencies, lengthscale), columns, precision)
+    operands = _Operands(x, Range.of(x, frequencies, lengthscale), columns, precision)
     for c in blocks(columns, COLUMNS):
         chunk = V[:, c].contiguous()
         for p in blocks(pairs, operands.rows):
@@ -122,13 +116,13 @@ def _product(
             for r in blocks(len(x), operands.rows):
                 X = operands.inputs(r)
                 if transpose:
-                    out[both, c] += _launch(W, X, chunk[r], 2, precision, x.shape[1])
+                    out[both, c] += launch(W, X, chunk[r], 2, precision, x.shape[1])
                 else:
-                    out[r, c] += _launch(X, W, chunk[both], 1, precision, x.shape[1])
+                    out[r, c] += launch(X, W, chunk[both], 1, precision, x.shape[1])
     return out
 
 
-def _launch(fixed: _Operand, stream: _Operand, V: Tensor, outputs: int, precision: str, d: int) -> Tensor:
+def launch(fixed: Operand, stream: Operand, V: Tensor, outputs: int, precision: str, d: int) -> Tensor:
     """One block: Phi V (one output per row), or Phi^T R (two outputs per pair)."""
     D, DEPTH = depth(d)
     columns = V.shape[1]

@@ -3,19 +3,20 @@
 # mypy: disable-error-code="import-not-found, import-untyped"
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
+from torch import Tensor
 
 from qsgp.engine import triton_step
-from qsgp.engine.cuda_features import INTERPRETED, Range, phi_v, phit_r
+from qsgp.engine.cuda_features import INTERPRETED, Operand, Range, launch
 from qsgp.engine.cuda_kernels import SHARPNESS
+from qsgp.engine.triton_prepare import depth, padded, split
 
 # Points and pairs of a program's tile, and its warps: the fastest of those tried on an H200.
+MOST_INPUTS = 64  # held whole by these kernels
 TILES = {"predict": (8, 256, 8), "update": (128, 16, 4), "support": (4, 128, 4)}
-
-__all__ = ["Range", "step"]
 
 
 def step(blocks: Any, state: Any, batch: Any, rate: float, decay: float, kernel: str) -> None:
@@ -26,32 +27,52 @@ def step(blocks: Any, state: Any, batch: Any, rate: float, decay: float, kernel:
         _columns(blocks, state, batch, rate, decay, kernel)
 
 
+class Known(NamedTuple):
+    """What every step would look up again: how large the numbers are, and the support points in halves."""
+
+    range: Range
+    support: Operand
+
+    @classmethod
+    def of(cls, x: Tensor, omega: Tensor, U: Tensor, lengthscale: Tensor) -> "Known":
+        found = Range.of(x, omega, lengthscale)
+        return cls(found, Operand(split(U, found.peak, factor=found.factor), len(U)))
+
+
 def _columns(blocks: Any, state: Any, batch: Any, rate: float, decay: float, kernel: str) -> None:
     x, U, omega, ell = blocks.x, blocks.U, blocks.omega, blocks.basis.kernel.lengthscale
-    d, total, p, n_tilde, pairs = x.shape[1], omega.shape[1], len(U), blocks.n_tilde, blocks.pairs
-    columns, height = state.V.shape[1], math.sqrt(2 * blocks.variance / blocks.basis.m)
-    known = blocks.known if blocks.known is not None else Range.of(x, omega, ell)
-    pair = (batch.start[:, None] + torch.arange(pairs, device=x.device)) % total
-    omega_i, omega_j = omega[:, pair[0]].mT.contiguous(), omega[:, pair[1]].mT.contiguous()
-    V_j = state.V.view(total, 2 * columns)[pair[1]].view(2 * pairs, columns)
-    x_l = x[batch.l]
-    f = (height * total / pairs) * phi_v(torch.cat([x_l, U]), omega_j, V_j, ell, "default", known)
+    total, p, n_tilde, pairs, columns = omega.shape[1], len(U), blocks.n_tilde, blocks.pairs, state.V.shape[1]
+    d, (D, _) = x.shape[1], depth(x.shape[1])
+    (factor, peak), support = blocks.known or Known.of(x, omega, U, ell)
+    height, scale = math.sqrt(2 * blocks.variance / blocks.basis.m), total / pairs
+
+    points = x.new_empty((padded(n_tilde + p), 2, D), dtype=torch.float16)
+    triton_step.split_points[(len(points) // 64,)](x, batch.l, U, factor, peak, points, n_tilde, p, d=d, D=D, BLOCK=64)
+    W = x.new_empty((2, padded(pairs), 2, D), dtype=torch.float16)
+    triton_step.split_pairs[(W.shape[1] // 64, 2)](
+        omega, batch.start, peak, W, pairs, total, W[0].numel(), d=d, D=D, BLOCK=64
+    )
+    W_i, W_j = Operand(W[0], pairs), Operand(W[1], pairs)
+    pair_j = (batch.start[1] + torch.arange(pairs, device=x.device)) % total
+    V_j = state.V.view(total, 2 * columns)[pair_j].view(2 * pairs, columns)
     K = x.new_empty(n_tilde, p)
     triton_step.kernel_matrix[(triton.cdiv(n_tilde, 32), triton.cdiv(p, 64))](
         x, batch.l, U, ell, K, n_tilde, p, blocks.variance, SHARPNESS[kernel],
         D=d, KERNEL=kernel, M=32, N=64, HARDWARE=not INTERPRETED,
     )  # fmt: skip
-    factor = len(x) / (n_tilde * blocks.sigma2)
-    error = blocks.inverse @ (f[n_tilde:] - state.a)
-    residual = torch.addmm(f[:n_tilde], K, error, beta=factor * height, alpha=-factor * height)
-    residual[:, : blocks.Y.shape[1]] -= factor * height * blocks.Y[batch.l]
-    product = phit_r(x_l, omega_i, residual, ell, "default", known)
+
+    f = launch(Operand(points, n_tilde + p), W_j, V_j, 1, "default", d)  # over height * scale
+    error = blocks.inverse @ torch.add(state.a, f[n_tilde:], alpha=-height * scale)  # with the sign turned
+    weight = height * len(x) / (n_tilde * blocks.sigma2)
+    residual = torch.addmm(f[:n_tilde], K, error, beta=weight * height * scale, alpha=weight)
+    residual[:, : blocks.Y.shape[1]].sub_(blocks.Y[batch.l], alpha=weight)
+    product = launch(W_i, Operand(points, n_tilde), residual, 2, "default", d)
     change = torch.empty_like(product)
     triton_step.move_rows[(triton.cdiv(2 * pairs, 16),)](
-        state.V, state.sums, product, change, batch.start, state.t, 2 * pairs, total, columns, total / pairs, rate,
-        decay, M=16, COLUMNS=triton.next_power_of_2(columns),
+        state.V, state.sums, product, change, batch.start, state.t, 2 * pairs, total, columns, scale, rate, decay,
+        M=16, COLUMNS=triton.next_power_of_2(columns),
     )  # fmt: skip
-    state.a.add_(phi_v(U, omega_i, change, ell, "default", known), alpha=height)
+    state.a.add_(launch(support, W_i, change, 1, "default", d), alpha=height)
     state.t += 1
 
 

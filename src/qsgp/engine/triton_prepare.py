@@ -52,7 +52,7 @@ def _split(
             value = tl.where(inside, value - tl.load(centre + k, mask=k < d, other=0.0)[None, :].to(tl.float64), 0.0)
         if factor is not None:
             value = value * tl.load(factor + k, mask=k < d, other=0.0)[None, :]
-        high = _store_halves(out, rows, k, value * power.to(tl.float64), D)
+        high = store_halves(out, rows, k, value * power.to(tl.float64), D)
         if NORMS == "rounded":
             value = high.to(tl.float32).to(tl.float64) / power.to(tl.float64)
         norm += tl.sum(value * value, 1)
@@ -61,7 +61,7 @@ def _split(
 
 
 @triton.jit
-def _store_halves(out, rows, k, value, D: tl.constexpr):
+def store_halves(out, rows, k, value, D: tl.constexpr):
     value = tl.minimum(tl.maximum(value, -60000.0), 60000.0)  # far beyond what float32 angles mean; inf would spread
     high = value.to(tl.float32).to(tl.float16)
     low = (value - high.to(tl.float32).to(tl.float64)).to(tl.float32).to(tl.float16)
@@ -109,7 +109,7 @@ def _draw(
         for q in tl.static_range(4):
             k = 4 * group + q
             inside = (rows < n)[:, None] & (k < d)[None, :]
-            _store_halves(out, rows, k, tl.where(inside, z[q] * shrink[:, None], 0.0) * power, D)
+            store_halves(out, rows, k, tl.where(inside, z[q] * shrink[:, None], 0.0) * power, D)
 
 
 @triton.jit

@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 
 from qsgp.engine.triton_math import profile, sincos
+from qsgp.engine.triton_prepare import balance, store_halves
 
 
 @triton.jit
@@ -189,3 +190,36 @@ def move_rows(
     tl.store(adagrad + at, sums, mask=good)
     tl.store(V + at, v + delta, mask=good)
     tl.store(change + here, delta, mask=good)
+
+
+@triton.jit
+def split_pairs(
+    omega, start, peak, out, pairs, total, plane,
+    d: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Frequencies of block i (plane 0) and block j (plane 1) in halves, straight from where they are kept."""
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    which = tl.program_id(1)
+    k = tl.arange(0, D)
+    at = (tl.load(start + which) + rows) % total
+    inside = (rows < pairs)[:, None] & (k < d)[None, :]
+    value = tl.load(omega + k[None, :].to(tl.int64) * total + at[:, None], mask=inside, other=0.0)
+    store_halves(out + which * plane, rows, k, value.to(tl.float64) * balance(peak).to(tl.float64), D)
+
+
+@triton.jit
+def split_points(
+    X, l, U, factor, peak, out, n_tilde, p,
+    d: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Drawn rows, then support points, over their lengthscales, in halves."""
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    k = tl.arange(0, D)
+    drawn = (rows < n_tilde)[:, None] & (k < d)[None, :]
+    at_row = tl.load(l + rows, mask=rows < n_tilde, other=0)
+    value = tl.load(X + at_row[:, None] * d + k[None, :], mask=drawn, other=0.0)
+    point = rows - n_tilde
+    support = ((point >= 0) & (point < p))[:, None] & (k < d)[None, :]
+    value += tl.load(U + point[:, None] * d + k[None, :], mask=support, other=0.0)
+    scale = tl.load(factor + k, mask=k < d, other=0.0)[None, :] / balance(peak).to(tl.float64)
+    store_halves(out, rows, k, value.to(tl.float64) * scale, D)

@@ -88,7 +88,9 @@ def scaled_distance(kernel: Stationary, x: Float[Tensor, "a d"], z: Float[Tensor
     remedy = f"The kernel has {d} lengthscales: give it inputs of {d} columns."
     check_shape("x", x, (len(x), d), remedy)
     check_shape("z", z, (len(z), d), remedy)
-    return _Distance.apply(x / kernel.lengthscale, z / kernel.lengthscale)
+    # Only differences matter: about a common centre, dividing does not round away what inputs far from 0 differ by.
+    centre = z.detach().mean(0) if len(z) else 0.0
+    return _Distance.apply((x - centre) / kernel.lengthscale, (z - centre) / kernel.lengthscale)
 
 
 class _Distance(torch.autograd.Function):
