@@ -81,6 +81,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "conformal": {"checks", "metrics"},
     "engine": {"checks", "counter_rng", "interfaces"},
     "blocks": {"engine", "support", "bases", "checks"},
+    "dual": {"engine", "interfaces", "checks"},
     "closed_form": {"interfaces", "likelihoods", "checks"},
     "hyperparameters": {"closed_form", "interfaces", "likelihoods", "checks"},
     "problem": {"support", "interfaces", "checks", *LOSS_FAMILIES},

@@ -1,0 +1,64 @@
+"""The dual by blocks, against the dense solve."""
+
+import pytest
+import torch
+
+from qsgp.dual import solve
+from qsgp.kernels import BY_NAME, hyperparameters
+
+
+def problem(n=120, columns=1, dtype=torch.float64, name="matern32", device="cpu"):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(n, 3, generator=generator, dtype=dtype).to(device)
+    Y = torch.sin(x[:, :1]) + 0.1 * torch.randn(n, columns, generator=generator, dtype=dtype).to(device)
+    kernel = BY_NAME[name](*hyperparameters(1.5, 1.3, d=3, dtype=dtype, device=device))
+    return kernel, x, Y, torch.full((n,), 0.05, dtype=dtype, device=device)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("block", [7, 40, 120, 500])
+def test_the_solution_is_the_dense_one(name, block):
+    kernel, x, Y, noise = problem(columns=2, name=name)
+    noise[::3] *= 4  # a noise for each row: weights
+    exact = torch.linalg.solve(kernel(x, x) + torch.diag(noise), Y)
+    found = solve(kernel, x, Y, noise, block=block, epochs=400, tolerance=1e-9)
+    torch.testing.assert_close(found.A, exact, rtol=1e-5, atol=1e-6)
+    new = torch.randn(9, 3, dtype=x.dtype, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(found.mean(new, block_rows=4), kernel(new, x) @ exact, rtol=1e-5, atol=1e-6)
+
+
+def test_a_block_of_all_rows_needs_one_epoch():
+    kernel, x, Y, noise = problem()
+    assert len(solve(kernel, x, Y, noise, block=120, tolerance=1e-9).residuals) == 2  # the second sees it is done
+
+
+def test_residuals_fall_and_a_start_is_used():
+    kernel, x, Y, noise = problem()
+    found = solve(kernel, x, Y, noise, block=20, epochs=8, tolerance=0.0)
+    assert len(found.residuals) == 8 and found.residuals[-1] < 0.1 * found.residuals[0]
+    again = solve(kernel, x, Y, noise, block=20, epochs=1, tolerance=0.0, first=found.A)
+    assert again.residuals[0] < found.residuals[-1]
+
+
+def test_it_ends_when_told_to():
+    kernel, x, Y, noise = problem()
+    calls = iter([False, True])
+    found = solve(kernel, x, Y, noise, block=20, halt=lambda: next(calls))
+    assert 0 < int(found.A.ne(0).sum()) <= 40 and not found.residuals
+
+
+def test_float32_with_little_noise():
+    kernel, x, Y, noise = problem(400, dtype=torch.float32, name="rbf")
+    found = solve(kernel, x, Y, 0.002 * noise, block=100, epochs=60, tolerance=1e-3)
+    double = problem(400, name="rbf")[0]
+    exact = torch.linalg.solve(double(x.double(), x.double()) + torch.diag(0.002 * noise.double()), Y.double())
+    wanted = double(x.double(), x.double()) @ exact
+    assert (found.mean(x).double() - wanted).norm() < 0.05 * wanted.norm()
+
+
+def test_what_cannot_be_solved_is_refused(without_shape_checks):
+    kernel, x, Y, noise = problem()
+    with pytest.raises(ValueError, match="noise.*positive|> 0"):
+        solve(kernel, x, Y, 0 * noise)
+    with pytest.raises(ValueError, match="rows"):
+        solve(kernel, x, Y[:5], noise)
