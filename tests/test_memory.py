@@ -105,4 +105,4 @@ def test_a_fit_and_a_prediction_stay_inside(n, limit, features):
     allowed = memory.parse(limit)
     assert said <= allowed
     assert fitted <= allowed and predicted <= allowed
-    assert fitted <= 1.3 * said  # and not far more than was said
+    assert fitted <= 1.5 * said  # and not far more than was said: allocators keep what is freed

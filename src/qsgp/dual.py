@@ -22,7 +22,7 @@ NAMES = {0: "rbf", 1: "matern12", 3: "matern32", 5: "matern52"}  # by the degree
 
 @dataclass
 class Dual:
-    """Weights A of the kernel functions at ``x``, and the relative residual |Y - (K + D) A| / |Y| seen in each epoch."""
+    """Weights A of the kernel functions at ``x``, and the relative residual |Y - (K + D) A| / |Y| of each epoch."""
 
     kernel: SpectralKernel
     x: Float[Tensor, "n d"]

@@ -1,4 +1,4 @@
-"""Phi V and Phi^T R on a CPU by a small C file, compiled when first needed; plain torch where there is no compiler."""
+"""The products on a CPU by a small C file, compiled when first needed; plain torch where there is no compiler."""
 
 import ctypes
 import functools
@@ -20,12 +20,13 @@ from qsgp.engine.frequencies import Drawn, Frequencies, numbers
 
 SOURCE = Path(__file__).with_name("features.c")
 # No -ffast-math: it would remove the addition that rounds. What remains lets products and sums fuse.
-FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-Wno-psabi", "-shared", "-fPIC")
+FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-Wno-psabi", "-shared", "-fPIC")
 PAIRS, BLOCK, TILE, ROWS, LANES = 4096, 256, 32, 4, 16  # pairs of one call; the other numbers are those of the C file
 INPUTS = 256
 TURNS = 2.0**20  # beyond this many revolutions float32 says nothing about the angle
 
-k_v = reference.k_v
+# Inputs are scaled so that exp(-r^2 / 2) is 2^-q and exp(-sqrt(2 nu) r) is 2^-sqrt(q); kinds are 2 nu, 0 for rbf.
+KINDS = {"rbf": 0, "matern12": 1, "matern32": 3, "matern52": 5}
 
 
 @functools.cache
@@ -100,6 +101,42 @@ def phit_r(
         both = sums[:, : len(part), :columns].transpose(0, 1)
         out[2 * first : 2 * (first + PAIRS)] = both.reshape(2 * len(part), columns)
     return out
+
+
+def k_v(
+    x: Float[Tensor, "n d"],
+    z: Float[Tensor, "b d"],
+    V: Float[Tensor, "b c"],
+    lengthscale: Float[Tensor, " d"],
+    kernel: str,
+    precision: str = "default",
+) -> Float[Tensor, "n c"]:
+    compiled = library()
+    if compiled is None or x.dtype != torch.float32 or not len(x) or not len(z) or x.shape[1] > INPUTS:
+        return reference.k_v(x, z, V, lengthscale, kernel, precision)
+    kind, columns = KINDS[kernel], V.shape[1]
+    sharpness = math.sqrt(kind) / math.log(2) if kind else math.sqrt(0.5 / math.log(2))
+    centre, scale = z.double().mean(0), sharpness / lengthscale.double()
+    X = ((x - centre) * scale).float().contiguous()
+    out = x.new_zeros((len(x), _padded(columns)))
+
+    for first in range(0, len(z), PAIRS):
+        points = ((z[first : first + PAIRS] - centre) * scale).float()
+        size = -(-len(points) // BLOCK) * BLOCK
+        tiles = torch.nn.functional.pad(points, (0, 0, 0, size - len(points)))
+        tiles = tiles.view(-1, TILE, x.shape[1]).mT.contiguous()
+        v = x.new_zeros((size, out.shape[1]))
+        v[: len(points), :columns] = V[first : first + PAIRS]
+
+        def run(begin: int, end: int, tiles: Tensor = tiles, v: Tensor = v, size: int = size) -> None:
+            sizes = (end - begin, x.shape[1], size, kind)
+            if columns == 1:
+                _call(compiled.k_v_one, (X[begin:], tiles, v, out[begin:]), sizes)
+            else:
+                _call(compiled.k_v_many, (X[begin:], tiles, v, out[begin:]), (*sizes, out.shape[1]))
+
+        _share(run, len(x), ROWS)
+    return out[:, :columns]
 
 
 def suits(x: Tensor, frequencies: Frequencies, lengthscale: Tensor, precision: str) -> bool:

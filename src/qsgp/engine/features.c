@@ -1,4 +1,5 @@
-/* Phi V and Phi^T R for Fourier features on a CPU, fused: project, sine and cosine, sum; nothing leaves the cache.
+/* Phi V and Phi^T R for Fourier features, and K(X, Z) V, on a CPU, fused: project or measure, evaluate, sum; nothing
+   leaves the cache.
 
    Vectors of sixteen floats are GCC's: the compiler turns them into whatever the processor has. Frequencies arrive in
    revolutions, so that the range reduction is t - round(t), and in tiles of 2 LANES pairs, d x 2 LANES each.       */
@@ -149,6 +150,100 @@ void phit_r_many(const float *x, const float *w, const float *weight, float *out
                     *(vec *)(a + p * columns) = sa;
                     *(vec *)(b + p * columns) = sb;
                 }
+            }
+        }
+}
+
+/* ---- K(X, Z) V: inputs arrive centred and scaled so that every exponential is a power of two ---- */
+
+typedef int ivec __attribute__((vector_size(64), aligned(4), may_alias));
+
+/* 2^-u for u >= 0: the polynomial of 2^r on [-1/2, 1/2] errs by 1e-7; below 2^-126 it stays there, which is nothing */
+static inline __attribute__((always_inline)) vec power(vec u) {
+    ivec far = u > 126.0f;
+    vec t = (vec)((~far & (ivec)(-u)) | (far & (ivec)(vec){-126, -126, -126, -126, -126, -126, -126, -126, -126, -126,
+                                                             -126, -126, -126, -126, -126, -126}));
+    vec n = (t + ROUND) - ROUND, r = t - n;
+    vec p = 1.0f + r * (0.6931471806f + r * (0.2402265070f + r * (0.0555041087f + r * (0.0096181291f
+            + r * (0.0013333558f + r * 0.0001540353f)))));
+    ivec bits = (__builtin_convertvector(n, ivec) + 127) << 23;
+    return p * (vec)bits;
+}
+
+static inline __attribute__((always_inline)) vec root(vec q) {
+    vec s;
+    for (int i = 0; i < LANES; i++) s[i] = __builtin_sqrtf(q[i]);
+    return s;
+}
+
+/* kind: 2 nu of a Matern kernel, 0 for the squared exponential */
+static inline __attribute__((always_inline)) vec profile(vec q, size_t kind) {
+    if (kind == 0) return power(q);
+    vec u = root(q), e = power(u), s = 0.6931471806f * u;
+    if (kind == 1) return e;
+    return kind == 3 ? e + s * e : e + s * e + s * s * 0.3333333433f * e;
+}
+
+/* Kernel values of ROWS rows at two vectors of points; differences do not cancel */
+static inline __attribute__((always_inline)) void near(const float *const x[ROWS], const float *z, size_t d, size_t kind,
+                                                       vec k[ROWS][2]) {
+    vec q[ROWS][2] = {0};
+    for (size_t c = 0; c < d; c++) {
+        vec z0 = *(const vec *)(z + 2 * c * LANES), z1 = *(const vec *)(z + (2 * c + 1) * LANES);
+        for (int r = 0; r < ROWS; r++) {
+            vec a = x[r][c] - z0, b = x[r][c] - z1;
+            q[r][0] += a * a;
+            q[r][1] += b * b;
+        }
+    }
+    for (int r = 0; r < ROWS; r++)
+        for (int h = 0; h < 2; h++) k[r][h] = profile(q[r][h], kind);
+}
+
+/* out[n] += K v, points a multiple of BLOCK (padded with zero weights) */
+void k_v_one(const float *x, const float *z, const float *v, float *out, size_t n, size_t d, size_t points, size_t kind) {
+    const float *at[ROWS];
+    vec k[ROWS][2];
+    for (size_t p0 = 0; p0 < points; p0 += BLOCK)
+        for (size_t row = 0; row < n; row += ROWS) {
+            vec sum[ROWS] = {0};
+            pointers(x, d, row, n, at);
+            for (size_t p = p0; p < p0 + BLOCK; p += 2 * LANES) {
+                near(at, z + p * d, d, kind, k);
+                for (int h = 0; h < 2; h++) {
+                    vec a = *(const vec *)(v + p + h * LANES);
+                    for (int r = 0; r < ROWS; r++) sum[r] += k[r][h] * a;
+                }
+            }
+            for (size_t r = 0; r < ROWS && row + r < n; r++) {
+                float total = 0;
+                for (int i = 0; i < LANES; i++) total += sum[r][i];
+                out[row + r] += total;
+            }
+        }
+}
+
+/* out[n][columns] += K V with V[points][columns], columns a multiple of LANES */
+void k_v_many(const float *x, const float *z, const float *v, float *out, size_t n, size_t d, size_t points, size_t kind,
+              size_t columns) {
+    const float *at[ROWS];
+    vec k[ROWS][2];
+    float f[ROWS][BLOCK];
+    for (size_t p0 = 0; p0 < points; p0 += BLOCK)
+        for (size_t row = 0; row < n; row += ROWS) {
+            pointers(x, d, row, n, at);
+            for (size_t p = 0; p < BLOCK; p += 2 * LANES) {
+                near(at, z + (p0 + p) * d, d, kind, k);
+                for (int r = 0; r < ROWS; r++)
+                    for (int h = 0; h < 2; h++) *(vec *)(f[r] + p + h * LANES) = k[r][h];
+            }
+            for (size_t j = 0; j < columns; j += LANES) {
+                vec sum[ROWS] = {0};
+                for (size_t p = 0; p < BLOCK; p++) {
+                    vec a = *(const vec *)(v + (p0 + p) * columns + j);
+                    for (int r = 0; r < ROWS; r++) sum[r] += f[r][p] * a;
+                }
+                for (size_t r = 0; r < ROWS && row + r < n; r++) *(vec *)(out + (row + r) * columns + j) += sum[r];
             }
         }
 }
