@@ -42,7 +42,9 @@ def test_sizes_shrink_with_the_budget_and_then_there_is_an_error():
     tight, need = sized(3000, 8, 1, Options(max_memory=200 * 10**6))
     assert not tight.closed_form and need.total <= 200 * 10**6
     least, need = sized(3000, 8, 1, Options(max_memory=17 * 10**6))
-    assert least.m < tight.m and need.total <= 17 * 10**6
+    assert least.block < tight.block and need.total <= 17 * 10**6
+    plenty, tiny = (sized(10**6, 8, 1, Options(max_memory=size * 10**6))[0] for size in (900, 110))
+    assert not plenty.dual and tiny.m < plenty.m
     with pytest.raises(ValueError, match=r"at most max_memory = 20 MB, got .*table.*Lower n_features \(now 100000\)"):
         sized(3000, 8, 1, Options(max_memory=20 * 10**6, n_features=100_000, covariance="chevron", dense_columns=50))
 
@@ -83,8 +85,9 @@ def watch():
 thread = threading.Thread(target=watch)
 before = resident()
 thread.start()
-settings = {} if features == "auto" else {"n_features": int(features)}
-model = QSGPRegressor(max_memory=limit, max_iter=5, random_state=0, **settings).fit(X, y)
+settings = {"auto": {"max_iter": 5}, "dual": {}}.get(features) or {"n_features": 50_000, "max_iter": 5}
+settings = {} if features == "dual" else settings
+model = QSGPRegressor(max_memory=limit, random_state=0, **settings).fit(X, y)
 fitted, peak = peak - before, resident()
 before = peak
 model.predict(X[:20_000], return_std=True)
@@ -97,7 +100,13 @@ print(model.memory_, fitted, peak - before)
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the resident set from /proc")
 @pytest.mark.parametrize(
     ("n", "limit", "features"),
-    [(2000, "1GB", "auto"), (2000, "120MB", "auto"), (300_000, "300MB", "auto"), (20_000, "200MB", "50000")],
+    [
+        (2000, "1GB", "auto"),
+        (2000, "120MB", "auto"),
+        (300_000, "300MB", "auto"),
+        (20_000, "200MB", "50000"),
+        (6000, "500MB", "dual"),
+    ],
 )
 def test_a_fit_and_a_prediction_stay_inside(n, limit, features):
     command = [sys.executable, "-c", PEAK, str(ROOT / "src"), str(n), limit, features]

@@ -110,6 +110,53 @@ def test_relevance_vectors_are_few():
     assert np.sqrt(np.mean((model.predict(X) - truth) ** 2)) < 0.3
 
 
+def test_the_exact_mean_of_more_rows(tmp_path):
+    """Beyond the closed form, all at "auto": kernel functions at all rows, solved by blocks; against the exact GP."""
+    X, y = wave(3600)
+    X_new, y_new = wave(500, seed=3)
+    model = QSGPRegressor(random_state=0, kernel="rbf").fit(X, y)
+    mean, deviation = model.predict(X_new, return_std=True)
+    scaling, posterior = model._scaling, model._posterior
+    kernel = posterior.kernel.with_parameters({n: v.double() for n, v in posterior.kernel.parameters().items()})
+    x, t, x_new = (torch.tensor(a) for a in (scaling.inputs(X), (y - y.mean()) / y.std(), scaling.inputs(X_new)))
+    K = kernel(x, x) + float(posterior.likelihood.noise_variance) * torch.eye(len(x), dtype=torch.float64)
+    k_star = kernel(x, x_new)
+    exact = k_star.mT @ torch.linalg.solve(K, t)
+    variance = kernel.diag(x_new) - (k_star * torch.linalg.solve(K, k_star)).sum(0)
+    wanted = (variance + float(posterior.likelihood.noise_variance)).sqrt().numpy() * y.std()
+    assert np.abs(mean - (exact.numpy() * y.std() + y.mean())).max() < 0.2 * deviation.min()
+    np.testing.assert_allclose(deviation, wanted, rtol=0.03)
+    assert [record["iteration"] for record in model.history_] == list(range(1, model.n_iter_ + 1))
+    draws = model.sample_y(X_new[:3], 2000, random_state=1)
+    latent = np.sqrt(deviation[:3] ** 2 - model.noise_variance_)
+    np.testing.assert_allclose(draws.std(1), latent, rtol=0.15)
+    assert np.all(np.abs(draws.mean(1) - mean[:3]) < 6 * latent / np.sqrt(2000) + 0.05 * latent)
+    model.save(tmp_path / "m.qsgp")
+    again = qsgp.load(tmp_path / "m.qsgp").predict(X_new, return_std=True)
+    np.testing.assert_allclose(again[0], mean, rtol=1e-6)
+    np.testing.assert_allclose(again[1], deviation, rtol=1e-6)
+    with pytest.raises(ValueError, match="kernel functions at its rows. Begin with partial_fit"):
+        model.partial_fit(X[:5], y[:5])
+
+
+def test_weights_and_outputs_of_the_exact_mean():
+    """A row of weight 4 has a quarter of the noise; outputs share the kernel."""
+    X, y = wave(3300)
+    weight = np.where(X[:, 0] > 0, 4.0, 1.0)
+    model = QSGPRegressor(random_state=0, kernel="rbf").fit(X, np.stack([y, -2 * y], 1), weight)
+    mean = model.predict(X[:200])
+    np.testing.assert_allclose(mean[:, 1], -2 * mean[:, 0], atol=0.05)
+    truth = 10 + 5 * np.sin(X[:200, 0])
+    assert np.sqrt(np.mean((mean[:, 0] - truth) ** 2)) < 0.1
+
+
+def test_little_time_still_gives_a_model():
+    X, y = wave(5000)
+    with pytest.warns(UserWarning, match="knows 1000 of 5000 rows"):
+        model = QSGPRegressor(random_state=0, max_time=1e-3).fit(X, y)
+    assert np.isfinite(model.predict(X[:10])).all()
+
+
 def test_more_rows_than_the_closed_form_takes():
     X, y = wave(5000)
     model = QSGPRegressor(random_state=0, n_features=200, max_iter=60).fit(X, y)

@@ -58,6 +58,16 @@ def test_regression(name, tmp_path):
             np.testing.assert_allclose(got[1][:, 0], deviation, rtol=1e-4)
 
 
+def test_kernel_functions_at_rows(tmp_path):
+    X, y = wave(3200)
+    model = QSGPRegressor(random_state=0, learn_hyperparameters=False).fit(X, y)
+    model.export(tmp_path / "model.onnx")
+    got = runtime.InferenceSession(tmp_path / "model.onnx").run(None, {"x": X[:50]})
+    mean, deviation = model.predict(X[:50], return_std=True)
+    np.testing.assert_allclose(got[0][:, 0], mean, rtol=1e-4)
+    np.testing.assert_allclose(got[1][:, 0], deviation, rtol=1e-3)
+
+
 def test_several_outputs(tmp_path):
     X, y = wave(50)
     model = QSGPRegressor(random_state=0, learn_hyperparameters=False).fit(X, np.stack([y, -y, 2 * X[:, 1]], 1))

@@ -49,6 +49,7 @@ def read_options(estimator: Any) -> Options:
         raise ValueError("Expected mean 'constant' for a classifier, got 'linear'. Labels have no linear trend.")
     place = device(estimator.device)
     return Options(
+        likelihood=likelihood_of(estimator),
         kernel=estimator.kernel,
         basis=estimator.basis,
         covariance=estimator.covariance,

@@ -13,6 +13,9 @@ CENTRES = 2000  # most kernel functions of a relevance vector machine
 BATCH_POINTS = 1000
 BATCH_FEATURES = 2048
 SUPPORT_POINTS = 500
+DUAL_ROWS = {"cpu": 60_000, "cuda": 300_000}  # beyond, an epoch of n^2 kernel values takes too long
+DUAL_BLOCK = 2000
+VARIANCE_POINTS = 3000
 LEARN_POINTS = 1000  # hyperparameters are learned on this many rows, of p outputs 1 / sqrt(p) as many
 
 
@@ -20,6 +23,7 @@ LEARN_POINTS = 1000  # hyperparameters are learned on this many rows, of p outpu
 class Options:
     """Keywords with None for "auto"; `sized` fills in the numbers."""
 
+    likelihood: str = "gaussian"
     kernel: str = "auto"
     basis: str = "auto"
     n_features: int | None = None
@@ -51,12 +55,22 @@ class Options:
         plain = self.basis == "auto" and self.optimizer == "auto" and self.covariance == "auto"
         return n > SMALL or self.relevance or not plain or self.n_features is not None
 
+    def wants_dual(self, n: int) -> bool:
+        """All is left to us, noise is Gaussian, and the exact mean can be had."""
+        named = (self.n_features, self.batch_points, self.batch_features, self.support_points, self.max_iter, self.tol)
+        plain = self.basis == "auto" and self.optimizer == "auto" and self.covariance == "auto" and not self.relevance
+        open_ = all(value is None for value in named) and self.checkpoint is None and self.likelihood == "gaussian"
+        return plain and open_ and n <= DUAL_ROWS["cuda" if self.device.startswith("cuda") else "cpu"]
+
 
 @dataclass(frozen=True)
 class Sizes:
     """What a fit will use; chosen before it begins."""
 
     closed_form: bool
+    dual: bool  # the exact mean by blocks of rows
+    block: int  # rows of such a block
+    variance_points: int  # whose GP gives the variance of such a mean
     learn_points: int
     m: int
     batch_points: int
@@ -71,6 +85,9 @@ class Sizes:
         learning = (12 + 2 * outputs) * 8 * rows**2 if options.learn_hyperparameters else 0
         if self.closed_form:
             parts["closed form"] = max(learning, (7 + outputs) * 8 * n**2)
+        elif self.dual:
+            solving = 8 * (4 * self.block**2 + n * (d + 3 * outputs))
+            parts["blocks"] = max(learning, solving, 8 * 4 * self.variance_points**2)
         else:
             width = outputs + 2 + {"chevron": options.dense_columns, "full": self.m}.get(options.covariance, 0)
             drawn = min(self.m, 2 * self.batch_features)
@@ -92,6 +109,9 @@ def sized(n: int, d: int, outputs: int, options: Options, *, closed_form: bool =
     newton = options.optimizer == "auto" and options.basis != "inducing" and m <= 4 * FEATURES
     sizes = Sizes(
         closed_form=closed_form or not options.wants_table(n),
+        dual=options.wants_dual(n),
+        block=min(DUAL_BLOCK, n),
+        variance_points=min(VARIANCE_POINTS, n),
         learn_points=max(4, int(LEARN_POINTS / math.sqrt(outputs))),
         m=m,
         batch_points=min(options.batch_points or BATCH_POINTS, n),
@@ -101,6 +121,10 @@ def sized(n: int, d: int, outputs: int, options: Options, *, closed_form: bool =
     limit = options.max_memory
     if sizes.closed_form and sizes.need(n, d, outputs, options).total > limit:
         sizes = replace(sizes, closed_form=False)
+    while sizes.dual and not sizes.closed_form and sizes.need(n, d, outputs, options).total > limit:
+        smaller = replace(sizes, block=sizes.block // 2, variance_points=sizes.variance_points // 2)
+        smaller = replace(smaller, learn_points=min(smaller.learn_points, max(100, smaller.block)))
+        sizes = smaller if smaller.block >= 250 else replace(sizes, dual=False)
     for _ in range(16):  # halve what the user left open until it fits
         need = sizes.need(n, d, outputs, options)
         if need.total <= limit:

@@ -5,12 +5,17 @@ import torch
 from qsgp.bases import Fourier
 from qsgp.interfaces import SpectralKernel
 from qsgp.options import FEATURES, Options
-from qsgp.posteriors import ClosedForm, Posterior
+from qsgp.posteriors import ClosedForm, KernelFunctionsAtRows, Posterior
 from qsgp.streaming import MOST_FEATURES, Accumulated
 
 
 def start_accumulating(posterior: Posterior, options: Options) -> Accumulated:
     """The rows of a closed form over Fourier features, or a table as it stands."""
+    if isinstance(posterior, KernelFunctionsAtRows):
+        raise ValueError(
+            "Expected a model that can take portions, got one of kernel functions at its rows. Begin with partial_fit, "
+            f"or fit with n_features={FEATURES}."
+        )
     if not isinstance(posterior, ClosedForm):
         if not posterior.basis.diagonal or posterior.basis.m > MOST_FEATURES:
             raise ValueError(

@@ -14,6 +14,7 @@ from torch import Tensor
 from qsgp.bases import Fourier, Grid, Inducing, KernelFunctions
 from qsgp.closed_form import Sites, Solved, solve, tighten
 from qsgp.covariances import Chevron
+from qsgp.dual import product
 from qsgp.interfaces import Basis, Kernel, Likelihood, SpectralKernel, Streamed
 from qsgp.kernels import BY_NAME as KERNELS
 from qsgp.likelihoods import BY_NAME as LIKELIHOODS
@@ -153,7 +154,61 @@ class Features:
         return header, tensors
 
 
-Posterior = ClosedForm | Features
+@dataclass(frozen=True)
+class KernelFunctionsAtRows:
+    """The exact GP's mean k(x, X) A for many rows, with the variance of the GP that knows some of them, each counting
+    for n / p rows: k(x, x) - k(x, U) (K_UU + (p / n) noise)^-1 k(U, x)."""
+
+    kernel: Kernel
+    likelihood: Likelihood
+    x: Float[Tensor, "n d"]
+    A: Float[Tensor, "n o"]
+    U: Float[Tensor, "p d"]
+    noise: Float[Tensor, ""]  # of a support point: (p / n) times that of a row
+    factor: Float[Tensor, "p p"] = field(repr=False)
+
+    rows_at_a_time: ClassVar[int] = 2048
+
+    @classmethod
+    def build(cls, kernel: Kernel, likelihood: Likelihood, x: Tensor, A: Tensor, U: Tensor, noise: Tensor) -> Any:
+        with torch.no_grad():
+            double = kernel.with_parameters({name: value.double() for name, value in kernel.parameters().items()})
+            K = double(U.double(), U.double())
+            K.diagonal().add_(noise.double() + 1e-10 * K[0, 0])
+            return cls(kernel, likelihood, x, A, U, noise, torch.linalg.cholesky(K))
+
+    def bytes_per_row(self, draws: int = 0) -> int:
+        return 8 * (5 * len(self.U) + (2 * _PRIOR_FEATURES + 3 * draws if draws else 0))
+
+    @torch.no_grad()
+    def latent(self, x: Float[Tensor, "t d"]) -> tuple[Float[Tensor, "t o"], Float[Tensor, "t o"]]:
+        x = x.to(self.x)
+        mean = product(_spectral(self.kernel), x, self.x, self.A)
+        half = torch.linalg.solve_triangular(self.factor, self.kernel(self.U, x).double(), upper=False)
+        prior = self.kernel.diag(x).double()
+        variance = (prior - half.square().sum(0)).clamp_min(1e-12 * prior).to(mean)
+        return mean, variance[:, None].expand_as(mean)
+
+    @torch.no_grad()
+    def sample(self, x: Float[Tensor, "t d"], count: int, seed: int) -> Float[Tensor, "count t o"]:
+        """The mean, and a prior draw less what the support points know of it."""
+        x, outputs = x.to(self.x), self.A.shape[1]
+        generator = torch.Generator().manual_seed(seed)
+        basis = Fourier(_spectral(self.kernel), _PRIOR_FEATURES, seed=seed)
+        w = torch.randn(_PRIOR_FEATURES, count * outputs, generator=generator, dtype=torch.float64).to(x)
+        noise = torch.randn(len(self.U), count * outputs, generator=generator, dtype=torch.float64).to(self.factor)
+        known = basis.phi_v(self.U, w).double() + self.noise.double().sqrt() * noise
+        taken = self.kernel(x, self.U).double() @ torch.cholesky_solve(known, self.factor)
+        spread = (basis.phi_v(x, w).double() - taken).to(x).unflatten(1, (count, outputs))
+        return (product(_spectral(self.kernel), x, self.x, self.A)[:, None] + spread).transpose(0, 1)
+
+    def parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        header = {"kind": "kernel functions at rows", **describe(self.kernel, self.likelihood)}
+        tensors = {"x": self.x, "A": self.A, "U": self.U, "noise": self.noise}
+        return header, tensors | tensors_of(self.kernel, self.likelihood)
+
+
+Posterior = ClosedForm | Features | KernelFunctionsAtRows
 
 
 def _spectral(kernel: Kernel) -> SpectralKernel:
@@ -187,6 +242,9 @@ def posterior_from(header: dict[str, Any], tensors: dict[str, Tensor]) -> Poster
     kernel, likelihood = kernel_and_likelihood(header, tensors)
     if header["kind"] == "closed form":
         return ClosedForm.build(kernel, likelihood, tensors["x"], tensors["Y"], tensors["weight"], tensors["xi"])
+    if header["kind"] == "kernel functions at rows":
+        parts = (tensors[name] for name in ("x", "A", "U", "noise"))
+        return KernelFunctionsAtRows.build(kernel, likelihood, *parts)
     basis: Basis
     if header["basis"] == "Fourier":
         basis = Fourier(_spectral(kernel), header["m"], header["seed"], header["orthogonal"])

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from qsgp.bases import Fourier, Grid, Inducing, KernelFunctions
 from qsgp.files import check_writable
 from qsgp.interfaces import Likelihood
-from qsgp.posteriors import ClosedForm, Features, Posterior
+from qsgp.posteriors import ClosedForm, Features, KernelFunctionsAtRows, Posterior
 from qsgp.scaling import FAR, FAR_LINEAR, Scaling
 from qsgp.state import Rows
 
@@ -42,7 +42,7 @@ class Serving(nn.Module):
 
     def __init__(self, scaling: Scaling, posterior: Posterior, likelihood: Likelihood, classes: int | None) -> None:
         super().__init__()
-        self.latent = _Closed(posterior) if isinstance(posterior, ClosedForm) else _table(posterior)
+        self.latent = _latent(posterior)
         self.likelihood, self.classes = likelihood, classes
         for name, array in scaling.arrays().items():
             self.register_buffer(name, torch.tensor(array))
@@ -151,7 +151,31 @@ class _Kernel(nn.Module):
         return (self.variance * k).to(z.dtype)
 
 
-def _table(posterior: Features) -> nn.Module:
+class _AtRows(nn.Module):
+    """k(x, X) A, and the variance of the GP at the support points."""
+
+    A: Tensor
+    root: Tensor
+
+    def __init__(self, posterior: KernelFunctionsAtRows) -> None:
+        super().__init__()
+        self.kernel, self.support = (_Kernel(posterior.kernel, Z) for Z in (posterior.x, posterior.U))
+        self.least = 1e-12 * float(self.kernel.variance)
+        self.register_buffer("A", posterior.A.double().cpu())
+        eye = torch.eye(len(posterior.U), dtype=torch.float64, device=posterior.factor.device)
+        self.register_buffer("root", torch.linalg.solve_triangular(posterior.factor, eye, upper=False).mT.cpu())
+
+    def forward(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        mean = self.kernel(z) @ self.A
+        variance = self.kernel.variance - (self.support(z) @ self.root).square().sum(1, keepdim=True)
+        return mean, variance.clamp_min(self.least).expand_as(mean)
+
+
+def _latent(posterior: Posterior) -> nn.Module:
+    if isinstance(posterior, ClosedForm):
+        return _Closed(posterior)
+    if isinstance(posterior, KernelFunctionsAtRows):
+        return _AtRows(posterior)
     basis = posterior.basis
     if isinstance(basis, Grid):
         raise ValueError("Expected a Fourier, inducing or closed-form model to export, got basis='grid'. Fit another.")

@@ -1,6 +1,7 @@
 """The road from standardised data to a posterior: hyperparameters, then the closed form or a table of features."""
 
 import math
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -14,17 +15,29 @@ from qsgp.bases import KernelFunctions
 from qsgp.checkpoints import Checkpoints, fingerprint_array
 from qsgp.covariances import Chevron
 from qsgp.defaults import distinct, learn, make_basis, make_settings, some_rows
+from qsgp.dual import solve
 from qsgp.fit import Fit, fit
-from qsgp.interfaces import Kernel, Likelihood
+from qsgp.interfaces import Kernel, Likelihood, SpectralKernel
 from qsgp.interrupt import Halt, deferred_interrupt
+from qsgp.likelihoods import Gaussian
 from qsgp.options import Options, Sizes
-from qsgp.posteriors import ClosedForm, Features, Posterior, describe, kernel_and_likelihood, tensors_of
+from qsgp.posteriors import (
+    ClosedForm,
+    Features,
+    KernelFunctionsAtRows,
+    Posterior,
+    describe,
+    kernel_and_likelihood,
+    tensors_of,
+)
 from qsgp.predict import relevance_vectors
 from qsgp.problem import Problem, at_hyperparameters
 from qsgp.sources import Arrays
 from qsgp.start import start
 from qsgp.state import State
 from qsgp.support import Support
+
+_EPOCHS, _RESIDUAL = 12, 0.03  # of the dual: test errors stop moving about there
 
 # Told after every record: the record, and what makes the posterior of that moment. True ends the training.
 Report = Callable[[dict[str, float], Callable[[], Posterior]], bool]
@@ -64,10 +77,54 @@ def train(
             return Trained(ClosedForm.build(kernel, sites, x.double(), Y.double(), weight.double()))
         if halt() and not options.relevance:
             return stopped_early(x, Y, weight, kernel, sites, options, sizes)
+        if sizes.dual:
+            return train_dual(x, Y, weight, kernel, sites, options, sizes, halt, report)
     left = replace(options, max_time=max(halt.left, 1e-3))
     trained = train_table(x, Y, weight, kernel, sites, left, sizes, report, store)
     if trained.relevant is not None:
         trained.relevant = keep[trained.relevant]
+    return trained
+
+
+def train_dual(
+    x: Tensor,
+    Y: Tensor,
+    weight: Tensor,
+    kernel: Kernel,
+    sites: Likelihood,
+    options: Options,
+    sizes: Sizes,
+    halt: Halt,
+    report: Report | None,
+) -> Trained:
+    """The exact GP's mean by blocks of rows, epoch after epoch, until the residual is small or time is up."""
+
+    def put(tensor: Tensor) -> Tensor:
+        return tensor.to(options.device, options.dtype)
+
+    assert isinstance(sites, Gaussian)
+    kernel = kernel.with_parameters({name: put(value) for name, value in kernel.parameters().items()})
+    assert isinstance(kernel, SpectralKernel)
+    noise = Gaussian(put(sites.noise_variance))
+    x, Y, weight = put(x), put(Y), put(weight)
+    own = noise.noise_variance / weight
+    rows = some_rows(len(x), sizes.variance_points, options.seed).to(x.device)
+    share = len(rows) / float(weight.sum()) * noise.noise_variance
+    posterior = KernelFunctionsAtRows.build(kernel, noise, x, torch.zeros_like(Y), x[rows], share)
+    trained, began = Trained(posterior), time.perf_counter()
+    for epoch in range(_EPOCHS):
+        found = solve(
+            kernel, x, Y, own, block=sizes.block, epochs=1, first=posterior.A, seed=options.seed + epoch, halt=halt
+        )
+        posterior = replace(posterior, A=found.A)
+        trained.posterior, trained.iterations = posterior, epoch + 1
+        record = {"iteration": epoch + 1.0, "seconds": time.perf_counter() - began}
+        trained.history.append(record | {"residual": found.residuals[-1] if found.residuals else math.nan})
+        stop = bool(report and report(trained.history[-1], lambda: trained.posterior))
+        if halt.pressed.is_set():
+            warnings.warn(f"Interrupted in epoch {epoch + 1}: the model is fitted as far as that.", stacklevel=2)
+        if stop or halt() or found.residuals[-1] < _RESIDUAL:
+            break
     return trained
 
 
