@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import qsgp
-from qsgp import QSGPClassifier, QSGPRegressor, QSRVMClassifier, QSRVMRegressor
+from qsgp import QSGPClassifier, QSGPRegressor, QSRVMClassifier, QSRVMRegressor, interrupt
 
 ALL = [QSGPRegressor, QSGPClassifier, QSRVMRegressor, QSRVMClassifier]
 
@@ -148,6 +148,17 @@ def test_weights_and_outputs_of_the_exact_mean():
     np.testing.assert_allclose(mean[:, 1], -2 * mean[:, 0], atol=0.05)
     truth = 10 + 5 * np.sin(X[:200, 0])
     assert np.sqrt(np.mean((mean[:, 0] - truth) ** 2)) < 0.1
+
+
+def test_an_epoch_cut_short_leaves_a_model_that_can_be_stored(tmp_path, monkeypatch):
+    """Time is up after the first block: half the rows have been heard."""
+    X, y = wave(3900)
+    asked = iter(range(1000))
+    monkeypatch.setattr(interrupt.Halt, "__call__", lambda self: next(asked) > 0)
+    model = QSGPRegressor(random_state=0, learn_hyperparameters=False).fit(X, y)
+    assert model.n_iter_ == 1 and "residual" not in model.history_[0]
+    model.save(tmp_path / "m.qsgp")
+    assert np.isfinite(qsgp.load(tmp_path / "m.qsgp").predict(X[:5])).all()
 
 
 def test_little_time_still_gives_a_model():

@@ -102,6 +102,16 @@ def test_a_regressor_learns_from_portions(tmp_path):
     np.testing.assert_allclose(again.predict(X_new), mean, rtol=1e-4)
 
 
+def test_a_large_first_portion_can_be_followed_by_others():
+    """More rows than are kept, and more than the closed form takes; sorted, as files often are."""
+    X, y = wave(4500)
+    order = np.argsort(X[:, 0])
+    model = QSGPRegressor(random_state=0).partial_fit(X[order[:4000]], y[order[:4000]])
+    model.partial_fit(X[order[4000:]], y[order[4000:]])
+    X_new, y_new = wave(500, seed=1)
+    assert np.sqrt(np.mean((model.predict(X_new) - y_new) ** 2)) < 0.33
+
+
 def test_portions_after_fit_add_to_it():
     X, y = wave(600)
     model = QSGPRegressor(random_state=0, n_features=200, basis="fourier", max_iter=100).fit(X[:300], y[:300])

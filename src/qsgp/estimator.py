@@ -237,7 +237,13 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         counted = weight > 0
         X, Y, weight = X[counted], Y[counted], weight[counted]
         if not hasattr(self, "_trained"):
-            return self._fit(X, Y, weight, given, scale_y=scale_y, keep=len(X) <= _REMEMBERED)
+            # Rows of a file may be sorted: those to be kept are drawn.
+            order = np.random.RandomState(0).permutation(len(X))
+            kept, rest = order[:_REMEMBERED], order[_REMEMBERED:]
+            self._fit(X[kept], Y[kept], weight[kept], given, scale_y=scale_y, keep=True)
+            if not len(rest):
+                return self
+            X, Y, weight = X[rest], Y[rest], weight[rest]
         if self._accumulated is None and isinstance(self._posterior, ClosedForm):
             kept = self._posterior
             rows = len(kept.x) + len(X)

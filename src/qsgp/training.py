@@ -119,7 +119,8 @@ def train_dual(
         posterior = replace(posterior, A=found.A)
         trained.posterior, trained.iterations = posterior, epoch + 1
         record = {"iteration": epoch + 1.0, "seconds": time.perf_counter() - began}
-        trained.history.append(record | {"residual": found.residuals[-1] if found.residuals else math.nan})
+        # an epoch cut short has no residual; NaN could not be stored
+        trained.history.append(record | ({"residual": found.residuals[-1]} if found.residuals else {}))
         stop = bool(report and report(trained.history[-1], lambda: trained.posterior))
         if halt.pressed.is_set():
             warnings.warn(f"Interrupted in epoch {epoch + 1}: the model is fitted as far as that.", stacklevel=2)
