@@ -42,8 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "options": {"memory"},
     "keywords": {"options", "memory"},
     "posteriors": {"predict", "closed_form", "dual", "interfaces", "checks", *FAMILIES},
-    "streaming": {"posteriors", "closed_form", "state", "interfaces", "covariances", "likelihoods"},
-    "portions": {"streaming", "posteriors", "options", "interfaces", "bases"},
+    "streaming": {"posteriors", "closed_form", "state", "options", "interfaces", *FAMILIES},
     "serving": {"posteriors", "scaling", "state", "interfaces", "bases", "files"},
     "defaults": {"options", "closed_form", "step", "problem", "interfaces", "checks", *FAMILIES},
     "training": {
@@ -68,7 +67,6 @@ MAY_IMPORT: dict[str, set[str]] = {
         "options",
         "memory",
         "posteriors",
-        "portions",
         "streaming",
         "serving",
         "scaling",

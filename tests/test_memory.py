@@ -85,8 +85,7 @@ def watch():
 thread = threading.Thread(target=watch)
 before = resident()
 thread.start()
-settings = {"auto": {"max_iter": 5}, "dual": {}}.get(features) or {"n_features": 50_000, "max_iter": 5}
-settings = {} if features == "dual" else settings
+settings = {"auto": {"max_iter": 5}, "dual": {}, "50000": {"n_features": 50_000, "max_iter": 5}}[features]
 model = QSGPRegressor(max_memory=limit, random_state=0, **settings).fit(X, y)
 fitted, peak = peak - before, resident()
 before = peak

@@ -116,7 +116,7 @@ def gradient(blocks: Blocks, state: BlockState, batch: Draw) -> tuple[Int[Tensor
     omega_i, omega_j = blocks.omega[:, pair_i].mT, blocks.omega[:, pair_j].mT
     f = blocks.scale * engine.phi_v(torch.cat([x_l, blocks.U]), omega_j, state.V[j], *fixed, total=m)
     error = blocks.inverse @ (f[len(x_l) :] - state.a)
-    residual = f[: len(x_l)] - engine.k_v(x_l, blocks.U, error, *fixed, kernel=name_of(kernel))
+    residual = f[: len(x_l)] - engine.k_v(x_l, blocks.U, error, *fixed, kernel=engine.kernel_name(kernel.degrees))
     residual[:, : Y_l.shape[1]] -= Y_l
     residual *= len(blocks.x) / (blocks.n_tilde * blocks.sigma2)
     return i, blocks.scale * (engine.phit_r(x_l, omega_i, residual, *fixed, total=m) + state.V[i])
@@ -135,10 +135,6 @@ def step(blocks: Blocks, state: BlockState, batch: Draw, rate: float, decay: flo
     state.t += 1
 
 
-def name_of(kernel: Any) -> str:
-    return {0: "rbf", 1: "matern12", 3: "matern32", 5: "matern52"}[kernel.degrees]
-
-
 def stepper(blocks: Blocks, state: BlockState, rate: float, decay: float = 0.0) -> Callable[[], None]:
     """Draw and step as one call; on a GPU one replayed graph of fused kernels."""
     check_positive("rate", rate, "Steps go down the gradient; the paper's rate is 0.1.")
@@ -147,7 +143,7 @@ def stepper(blocks: Blocks, state: BlockState, rate: float, decay: float = 0.0) 
     def once() -> None:
         batch = draw(blocks)
         if fused:
-            cuda_step.step(blocks, state, batch, rate, decay, name_of(blocks.basis.kernel))
+            cuda_step.step(blocks, state, batch, rate, decay, engine.kernel_name(blocks.basis.kernel.degrees))
         else:
             step(blocks, state, batch, rate, decay)
 

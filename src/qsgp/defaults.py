@@ -29,7 +29,6 @@ def learn(
     x: Float[Tensor, "n d"],
     Y: Float[Tensor, "n o"],
     weight: Float[Tensor, " n"],
-    likelihood: str,
     options: Options,
     most: int = LEARN_POINTS,
     halt: Callable[[], bool] = lambda: False,
@@ -37,7 +36,7 @@ def learn(
     """Kernel by the evidence of a few hundred rows, its parameters by that of at most ``most``; float64 on the CPU."""
     n, d = x.shape
     lengthscale, variance = hyperparameters(math.sqrt(d), 1.0, d=d, dtype=torch.float64)
-    sites = first_likelihood(likelihood)
+    sites = first_likelihood(options.likelihood)
     names = ["matern32", "rbf", "matern52"] if options.kernel == "auto" else [options.kernel]
     if options.basis == "grid":
         names = ["rbf"]  # the one kernel that is a product over its inputs
@@ -57,7 +56,7 @@ def learn(
     kernel = candidates[0]
     if len(candidates) > 1:
         kernel, sites, _ = max((fitted(k, sites, few, 20, 1e-4) for k in candidates), key=lambda found: found[2])
-    if len(few) == n and n < most and len(candidates) > 1 and halt():
+    if halt():
         return kernel, sites
     kernel, sites, _ = fitted(kernel, sites, some_rows(n, most, options.seed), 60, 1e-5)
     return kernel, sites

@@ -17,8 +17,6 @@ from qsgp import engine
 from qsgp.checks import check_positive, check_rows, check_sample_size, check_shape
 from qsgp.interfaces import SpectralKernel
 
-NAMES = {0: "rbf", 1: "matern12", 3: "matern32", 5: "matern52"}  # by the degrees of the spectral density
-
 
 @dataclass
 class Dual:
@@ -82,4 +80,4 @@ def _exact(kernel: SpectralKernel, x: Tensor, noise: Tensor, residual: Tensor) -
 
 
 def product(kernel: SpectralKernel, x: Tensor, z: Tensor, V: Tensor) -> Tensor:
-    return engine.k_v(x, z, V, kernel.lengthscale, kernel.variance, kernel=NAMES[kernel.degrees])
+    return engine.k_v(x, z, V, kernel.lengthscale, kernel.variance, kernel=engine.kernel_name(kernel.degrees))

@@ -18,15 +18,14 @@ from torch import Tensor
 from qsgp import memory
 from qsgp.callbacks import CallbackSupportMixin, Watch
 from qsgp.files import FileError, write_model
-from qsgp.keywords import likelihood_of, read_options
+from qsgp.keywords import read_options
 from qsgp.likelihoods import Gaussian, Laplace
 from qsgp.options import sized, statement
-from qsgp.portions import start_accumulating
 from qsgp.posteriors import ClosedForm, Posterior, posterior_from
 from qsgp.reading import is_path, read_table
 from qsgp.scaling import Scaling
 from qsgp.serving import Serving, export
-from qsgp.streaming import Accumulated
+from qsgp.streaming import Accumulated, start_accumulating
 from qsgp.tables import as_array_like, as_target, check_inputs, check_weights
 from qsgp.training import train
 
@@ -187,7 +186,7 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
             return watch.record(lambda: self._as_fitted(scaling, posterior(), int(record["iteration"])))
 
         data = (torch.from_numpy(x), torch.from_numpy(targets), torch.from_numpy(weight))
-        trained = train(*data, likelihood_of(self), options, sizes, report)
+        trained = train(*data, options, sizes, report)
         for name, value in self._as_fitted(scaling, trained.posterior, trained.iterations).items():
             setattr(self, name, value)
         self.history_ = trained.history
@@ -239,8 +238,8 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         if not hasattr(self, "_trained"):
             # Rows of a file may be sorted: those to be kept are drawn.
             order = np.random.RandomState(0).permutation(len(X))
-            kept, rest = order[:_REMEMBERED], order[_REMEMBERED:]
-            self._fit(X[kept], Y[kept], weight[kept], given, scale_y=scale_y, keep=True)
+            first, rest = order[:_REMEMBERED], order[_REMEMBERED:]
+            self._fit(X[first], Y[first], weight[first], given, scale_y=scale_y, keep=True)
             if not len(rest):
                 return self
             X, Y, weight = X[rest], Y[rest], weight[rest]

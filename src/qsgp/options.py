@@ -50,17 +50,19 @@ class Options:
         """Precisions of a relevance vector machine spread over ten decades: float32 would lose the small ones."""
         return torch.float64 if self.relevance else self.dtype
 
+    @property
+    def _plain(self) -> bool:
+        return self.basis == self.optimizer == self.covariance == "auto" and not self.relevance
+
     def wants_table(self, n: int) -> bool:
         """Features are asked for by name, or there are too many rows for the closed form."""
-        plain = self.basis == "auto" and self.optimizer == "auto" and self.covariance == "auto"
-        return n > SMALL or self.relevance or not plain or self.n_features is not None
+        return n > SMALL or not self._plain or self.n_features is not None
 
     def wants_dual(self, n: int) -> bool:
         """All is left to us, noise is Gaussian, and the exact mean can be had."""
         named = (self.n_features, self.batch_points, self.batch_features, self.support_points, self.max_iter, self.tol)
-        plain = self.basis == "auto" and self.optimizer == "auto" and self.covariance == "auto" and not self.relevance
         open_ = all(value is None for value in named) and self.checkpoint is None and self.likelihood == "gaussian"
-        return plain and open_ and n <= DUAL_ROWS["cuda" if self.device.startswith("cuda") else "cpu"]
+        return self._plain and open_ and n <= DUAL_ROWS["cuda" if self.device.startswith("cuda") else "cpu"]
 
 
 @dataclass(frozen=True)

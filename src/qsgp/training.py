@@ -57,7 +57,6 @@ def train(
     x: Float[Tensor, "n d"],
     Y: Float[Tensor, "n o"],
     weight: Float[Tensor, " n"],
-    likelihood: str,
     options: Options,
     sizes: Sizes,
     report: Report | None = None,
@@ -66,13 +65,13 @@ def train(
     keep = torch.nonzero(weight > 0)[:, 0]
     if len(keep) < len(x):
         x, Y, weight = x[keep], Y[keep], weight[keep]
-    store = None if sizes.closed_form or options.checkpoint is None else Store(x, Y, weight, likelihood, options, sizes)
+    store = None if sizes.closed_form or options.checkpoint is None else Store(x, Y, weight, options, sizes)
     with deferred_interrupt() as pressed:
         halt = Halt(pressed, options.max_time or math.inf)
         if store is not None and store.saved is not None:
             kernel, sites = store.hyperparameters()
         else:
-            kernel, sites = learn(x, Y, weight, likelihood, options, sizes.learn_points, halt)
+            kernel, sites = learn(x, Y, weight, options, sizes.learn_points, halt)
         if sizes.closed_form:
             return Trained(ClosedForm.build(kernel, sites, x.double(), Y.double(), weight.double()))
         if halt() and not options.relevance:
@@ -229,11 +228,10 @@ def posterior_of(problem: Problem, state: State, relevance: bool) -> tuple[Featu
 class Store:
     """The checkpoint folder of one run: refuses other data or arguments, brings back what was learned, saves it."""
 
-    def __init__(self, x: Tensor, Y: Tensor, weight: Tensor, likelihood: str, options: Options, sizes: Sizes) -> None:
+    def __init__(self, x: Tensor, Y: Tensor, weight: Tensor, options: Options, sizes: Sizes) -> None:
         assert options.checkpoint is not None
         self._checkpoints = Checkpoints(options.checkpoint, every_seconds=options.checkpoint_seconds)
-        self._fingerprint: dict[str, Any] = {"likelihood": likelihood}
-        self._fingerprint |= {name: _json(value) for name, value in vars(options).items() if name not in _FREE}
+        self._fingerprint = {name: _json(value) for name, value in vars(options).items() if name not in _FREE}
         self._fingerprint |= {f"{name} (auto)": _json(value) for name, value in vars(sizes).items()}
         arrays = {"inputs": x, "targets": Y, "weights": weight}
         self._fingerprint |= {name: fingerprint_array(array) for name, array in arrays.items()}

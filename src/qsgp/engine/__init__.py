@@ -15,6 +15,7 @@ from qsgp.checks import check_choice, check_rows, check_shape
 from qsgp.engine import cpu, reference
 from qsgp.engine.frequencies import Drawn, Frequencies
 from qsgp.engine.gradients import Backend, Features, KernelProduct
+from qsgp.engine.reference import KERNELS
 
 try:
     from qsgp.engine import cuda
@@ -22,10 +23,9 @@ except ImportError:  # no Triton: torch computes on the GPU as well
     cuda = None  # type: ignore[assignment]
 
 PRECISIONS = ("default", "fast", "wide")
-KERNELS = ("rbf", "matern12", "matern32", "matern52")
 BACKENDS = {"cpu": cpu, "cuda": cuda or reference}  # for float32; everything else takes the reference
 
-__all__ = ["Drawn", "Frequencies", "k_v", "phi_v", "phit_r"]
+__all__ = ["Drawn", "Frequencies", "k_v", "kernel_name", "phi_v", "phit_r"]
 
 
 def phi_v(
@@ -78,12 +78,17 @@ def k_v(
 
     ``precision``: as for ``phi_v``; "wide" is "default" here.
     """
-    check_choice("kernel", kernel, KERNELS)
+    check_choice("kernel", kernel, tuple(KERNELS))
     check_choice("precision", precision, PRECISIONS)
     check_rows(z=z, V=V)
     _check_inputs(x, lengthscale, z=z)
     backend = cast(Backend, _backend(x))
     return variance * KernelProduct.apply(backend, x, z, V, lengthscale, kernel, precision)
+
+
+def kernel_name(degrees: int) -> str:
+    """The name that ``k_v`` knows a kernel by, from the degrees of freedom of its spectral density."""
+    return next(name for name, own in KERNELS.items() if own == degrees)
 
 
 def _features(

@@ -25,9 +25,6 @@ PAIRS, BLOCK, TILE, ROWS, LANES = 4096, 256, 32, 4, 16  # pairs of one call; the
 INPUTS = 256
 TURNS = 2.0**20  # beyond this many revolutions float32 says nothing about the angle
 
-# Inputs are scaled so that exp(-r^2 / 2) is 2^-q and exp(-sqrt(2 nu) r) is 2^-sqrt(q); kinds are 2 nu, 0 for rbf.
-KINDS = {"rbf": 0, "matern12": 1, "matern32": 3, "matern52": 5}
-
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
@@ -114,7 +111,8 @@ def k_v(
     compiled = library()
     if compiled is None or x.dtype != torch.float32 or not len(x) or not len(z) or x.shape[1] > INPUTS:
         return reference.k_v(x, z, V, lengthscale, kernel, precision)
-    kind, columns = KINDS[kernel], V.shape[1]
+    # Inputs are scaled so that exp(-r^2 / 2) is 2^-q and exp(-sqrt(2 nu) r) is 2^-sqrt(q).
+    kind, columns = reference.KERNELS[kernel], V.shape[1]
     sharpness = math.sqrt(kind) / math.log(2) if kind else math.sqrt(0.5 / math.log(2))
     centre, scale = z.double().mean(0), sharpness / lengthscale.double()
     X = ((x - centre) * scale).float().contiguous()

@@ -6,7 +6,6 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from qsgp.checks import check_shape
 from qsgp.counter_rng import normals
 
 
@@ -44,8 +43,3 @@ def numbers(frequencies: Frequencies, x: Float[Tensor, "n d"]) -> Float[Tensor, 
     if isinstance(frequencies, Drawn):
         return frequencies.numbers(x.shape[1], x.device)
     return frequencies
-
-
-def check_frequencies(frequencies: Frequencies, d: int) -> None:
-    if not isinstance(frequencies, Drawn):
-        check_shape("frequencies", frequencies, (len(frequencies), d), f"The inputs have {d} columns.")

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from qsgp.engine.frequencies import Frequencies, numbers
 
+# Kernels by name, with the degrees of freedom of their spectral density (0: normal): 2 nu of a Matern kernel.
+KERNELS = {"rbf": 0, "matern12": 1, "matern32": 3, "matern52": 5}
 BLOCK = 1 << 19  # projections held at a time
 
 

@@ -1,6 +1,8 @@
-"""The kernels of a block step with one column: predict, krige, update, support. Each output belongs to one program.
+"""The kernels of a block step. Each output belongs to one program: no atomics, the same result in every run.
 
-Projections are plain multiply-adds: with the few inputs of such a step tensor cores would wait for their operands.
+One column: predict, krige, residual, update, support; their projections are plain multiply-adds, since with the few
+inputs of such a step tensor cores would wait for their operands. Several columns: split_points, split_pairs,
+kernel_matrix and move_rows around the products of `triton_features`.
 """
 
 # mypy: disable-error-code="import-not-found, import-untyped, no-untyped-def, untyped-decorator, misc"
