@@ -417,4 +417,4 @@ def test_predictions_from_several_threads():
         thread.join()
     assert len(found) == 4
     for got in found:
-        np.testing.assert_array_equal(np.stack(got), np.stack(expected))
+        np.testing.assert_allclose(np.stack(got), np.stack(expected), rtol=1e-9)

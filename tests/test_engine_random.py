@@ -29,7 +29,7 @@ def test_products_of_any_size(device: str, size: tuple[int, int, int, int, int])
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@given(size=SIZES, name=st.sampled_from(KERNELS))
+@given(size=SIZES, name=st.sampled_from(list(KERNELS)))
 @settings(max_examples=25)
 def test_kernel_products_of_any_size(device: str, size: tuple[int, int, int, int, int], name: str) -> None:
     n, d, m, columns, seed = size
