@@ -5,6 +5,7 @@ import json
 import os
 import platform
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,27 @@ def _processor() -> str:
     return names[0] if names else platform.machine()
 
 
+class Collected:
+    """Rows that are written as soon as they are measured, and not measured again when the file has them."""
+
+    def __init__(self, json_file: str | None, title: str) -> None:
+        self._file, self._title = json_file, title
+        known = Path(json_file) if json_file else None
+        self.rows: list[dict[str, Any]] = json.loads(known.read_text())["rows"] if known and known.exists() else []
+
+    def add(self, key: dict[str, Any], measure: Callable[[], dict[str, Any]]) -> None:
+        """The row that begins with ``key``, measured unless it is there."""
+        if any(all(row.get(name) == value for name, value in key.items()) for row in self.rows):
+            return
+        self.rows.append(measure())
+        print(self.rows[-1], flush=True)
+        if self._file:
+            _write(self.rows, self._file)
+
+    def show(self) -> None:
+        show(self.rows, None, self._title)
+
+
 def show(rows: list[dict[str, Any]], json_file: str | None, title: str, **extra: Any) -> None:
     """Print ``rows`` as a table and, when asked, write them with machine, versions and command."""
     table = Table(title=title, caption=str(machine()))
@@ -42,7 +64,13 @@ def show(rows: list[dict[str, Any]], json_file: str | None, title: str, **extra:
         table.add_row(*(f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()))
     Console(width=160).print(table)
     if json_file:
-        versions = {"python": platform.python_version(), "torch": torch.__version__, "numpy": numpy.__version__}
-        command = " ".join(["python", *sys.argv])
-        content = {"rows": rows, "machine": machine(), "versions": versions, "command": command, **extra}
-        Path(json_file).write_text(json.dumps(content, indent=1) + "\n")
+        _write(rows, json_file, **extra)
+
+
+def _write(rows: list[dict[str, Any]], json_file: str, **extra: Any) -> None:
+    versions = {"python": platform.python_version(), "torch": torch.__version__, "numpy": numpy.__version__}
+    command = " ".join(["python", *sys.argv])
+    content = {"rows": rows, "machine": machine(), "versions": versions, "command": command, **extra}
+    unfinished = Path(json_file + ".unfinished")
+    unfinished.write_text(json.dumps(content, indent=1) + "\n")
+    unfinished.replace(json_file)

@@ -5,7 +5,7 @@ import torch
 
 from qsgp import dense
 from qsgp.closed_form import Sites, fit_hyperparameters, solve, tighten
-from qsgp.kernels import SquaredExponential
+from qsgp.kernels import SquaredExponential, hyperparameters
 from qsgp.likelihoods import Gaussian, Laplace, Logistic
 
 
@@ -77,3 +77,20 @@ def test_hyperparameters_raise_the_evidence(name):
     found, learned, after = fit_hyperparameters(wide, likelihood, x, y[:, None], one, iterations=30)
     assert after > float(before) + 1
     assert type(learned) is type(likelihood) and torch.isfinite(found.lengthscale).all()
+
+
+def test_a_search_cut_short_gives_the_best_it_has_seen():
+    """Asked before every evaluation: not even a line search outlasts its time."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(60, 2, generator=generator, dtype=torch.float64)
+    Y = torch.sin(2 * x[:, :1]) + 0.1 * torch.randn(60, 1, generator=generator, dtype=torch.float64)
+    kernel = SquaredExponential(*hyperparameters(3.0, d=2, dtype=torch.float64))
+    sites, weight = Gaussian(torch.tensor(0.1, dtype=torch.float64)), torch.ones(60, dtype=torch.float64)
+
+    def found(evaluations):
+        left = iter(range(evaluations))
+        return fit_hyperparameters(kernel, sites, x, Y, weight, halt=lambda: next(left, None) is None)
+
+    values = [found(evaluations)[2] for evaluations in (0, 3, 8, 1000)]
+    assert values == sorted(values) and values[0] < values[-1] - 1
+    torch.testing.assert_close(found(0)[0].lengthscale, kernel.lengthscale)

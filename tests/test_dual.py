@@ -40,13 +40,6 @@ def test_residuals_fall_and_a_start_is_used():
     assert again.residuals[0] < found.residuals[-1]
 
 
-def test_it_ends_when_told_to():
-    kernel, x, Y, noise = problem()
-    calls = iter([False, True])
-    found = solve(kernel, x, Y, noise, block=20, halt=lambda: next(calls))
-    assert 0 < int(found.A.ne(0).sum()) <= 40 and not found.residuals
-
-
 def test_float32_with_little_noise():
     kernel, x, Y, noise = problem(400, dtype=torch.float32, name="rbf")
     found = solve(kernel, x, Y, 0.002 * noise, block=100, epochs=60, tolerance=1e-3)

@@ -43,8 +43,20 @@ def test_sizes_shrink_with_the_budget_and_then_there_is_an_error():
     assert not tight.closed_form and need.total <= 200 * 10**6
     least, need = sized(3000, 8, 1, Options(max_memory=17 * 10**6))
     assert least.block < tight.block and need.total <= 17 * 10**6
-    plenty, tiny = (sized(10**6, 8, 1, Options(max_memory=size * 10**6))[0] for size in (900, 110))
+    plenty, tiny = (sized(10**6, 8, 1, Options(max_memory=size * 10**6))[0] for size in (900, 75))
+    assert plenty.dual and plenty.block > tiny.block and plenty.dual_rows > tiny.dual_rows
+    plenty, tiny = (sized(10**6, 8, 1, Options(max_memory=size * 10**6, tol=0.1))[0] for size in (900, 110))
     assert not plenty.dual and tiny.m < plenty.m
+
+
+def test_sizes_follow_the_time():
+    """More time: more rows in the mean, and more behind the hyperparameters."""
+    brief, usual, long = (sized(10**7, 8, 1, Options(max_time=seconds))[0] for seconds in (5.0, None, 600.0))
+    assert brief.dual_rows < usual.dual_rows < long.dual_rows < 10**7
+    assert brief.learn_points <= usual.learn_points < long.learn_points
+    assert sized(5000, 8, 1, Options())[0].dual_rows == 5000
+    gpu = sized(10**6, 8, 1, Options(device="cuda"))[0]
+    assert gpu.dual_rows == 10**6 and gpu.draws > usual.draws
     with pytest.raises(ValueError, match=r"at most max_memory = 20 MB, got .*table.*Lower n_features \(now 100000\)"):
         sized(3000, 8, 1, Options(max_memory=20 * 10**6, n_features=100_000, covariance="chevron", dense_columns=50))
 
@@ -82,7 +94,7 @@ def watch():
     while not done:
         peak = max(peak, resident())
         time.sleep(0.001)
-thread = threading.Thread(target=watch)
+thread = threading.Thread(target=watch, daemon=True)  # or an error would wait for it for ever
 before = resident()
 thread.start()
 settings = {"auto": {"max_iter": 5}, "dual": {}, "50000": {"n_features": 50_000, "max_iter": 5}}[features]

@@ -274,7 +274,7 @@ BAD = {
     "lengths": (bad(y=np.arange(19.0)), "inconsistent numbers of samples"),
     "infinite target": (bad(y=np.r_[np.inf, np.zeros(19)]), "infinity"),
     "unknown kernel": (bad(kernel="linear"), "kernel among 'auto', 'rbf'.*got 'linear'"),
-    "later covariance": (bad(covariance="support"), "covariance among 'auto', 'meanfield'.*got 'support'"),
+    "unknown covariance": (bad(covariance="diagonal"), "covariance among 'auto', 'meanfield'.*got 'diagonal'"),
     "later optimizer": (bad(optimizer="preconditioned"), "optimizer among 'auto', 'adagrad'"),
     "wrong likelihood": (bad(likelihood="logistic"), "likelihood among 'auto', 'gaussian', 'laplace'"),
     "negative count": (bad(n_features=-2), "n_features to be a whole number >= 1.*got -2"),
@@ -332,3 +332,18 @@ def test_ctrl_c_leaves_a_fitted_model_and_a_checkpoint(tmp_path):
         model.fit(X, y)
     assert np.isfinite(model.predict(X)).all() and 0 < model.n_iter_ < 100_000
     assert list(tmp_path.glob("step-*.qsgp"))
+
+
+@pytest.mark.parametrize("covariance", ["support", "samples"])
+def test_the_variance_of_many_rows_by_name(covariance):
+    """Draws and support points blended, or support points alone, which are too wide rather than too narrow."""
+    X, y = wave(3400)
+    model = QSGPRegressor(covariance=covariance, learn_hyperparameters=False, random_state=0).fit(X, y)
+    assert model._posterior.draws == (0 if covariance == "support" else 16)
+    X_new, y_new = wave(600, seed=3)
+    mean, deviation = model.predict(X_new, return_std=True)
+    assert 0.9 < np.mean(np.abs(y_new - mean) < 1.96 * deviation) <= 1
+    assert {"rmse", "mnlp", "residual", "phase"} <= set(model.history_[-1])
+    for other in ({"basis": "fourier"}, {"max_iter": 5}, {"likelihood": "laplace"}):
+        with pytest.raises(ValueError, match=f"covariance {covariance!r} with Gaussian noise.*got it with"):
+            QSGPRegressor(covariance=covariance, **other).fit(X[:50], y[:50])

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.optimize import OptimizeResult, minimize
+from scipy.optimize import minimize
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
@@ -156,7 +156,7 @@ def fit_hyperparameters(
     """Kernel and likelihood that maximise the (bound of the) log evidence summed over outputs, and that value.
 
     ``prior`` adds a log density of the kernel's parameters; the search ends when a step gains less than ``tolerance``
-    of the evidence of a row, or when ``halt`` says so.
+    of the evidence of a row, or when ``halt``, asked before every evaluation but the first, says so.
 
     L-BFGS in the log parameters. The sites are tightened at every evaluation and held fixed in its gradient, which is
     the full one at the tightest sites.
@@ -178,8 +178,11 @@ def fit_hyperparameters(
         return cast(K, kernel.with_parameters(own("kernel."))), cast(L, likelihood.with_parameters(own("likelihood.")))
 
     xis: list[Tensor] = []
+    best: list[tuple[float, np.ndarray]] = []
 
     def negative_evidence(point: np.ndarray) -> tuple[float, np.ndarray]:
+        if best and halt is not None and halt():
+            raise _Halted
         flat = torch.tensor(point, dtype=x.dtype, device=x.device, requires_grad=True)
         k, g = unpack(flat)
         try:
@@ -196,6 +199,8 @@ def fit_hyperparameters(
             return 1e10, np.zeros_like(point)
         loss = -(total.sum() if prior is None else total.sum() + prior(k)) / size
         (gradient,) = torch.autograd.grad(loss, flat)
+        if not best or float(loss.detach()) < best[0][0]:
+            best[:] = [(float(loss.detach()), point.copy())]
         return float(loss.detach()), gradient.double().cpu().numpy()
 
     start = torch.cat([v.detach().reshape(-1) for v in first]).double().cpu().numpy()
@@ -207,13 +212,15 @@ def fit_hyperparameters(
     start = np.clip(start, [low for low, _ in limits], [high for _, high in limits])
     options = {"maxiter": iterations, "ftol": tolerance}
 
-    def end(intermediate_result: OptimizeResult) -> None:
-        if halt is not None and halt():
-            raise StopIteration
-
     with threads_worth(len(x)):
-        found = minimize(
-            negative_evidence, start, jac=True, method="L-BFGS-B", bounds=limits, options=options, callback=end
-        )
-    k, g = unpack(torch.tensor(found.x, dtype=x.dtype, device=x.device))
-    return k, g, -float(found.fun) * size
+        try:
+            found = minimize(negative_evidence, start, jac=True, method="L-BFGS-B", bounds=limits, options=options)
+            value, point = float(found.fun), found.x
+        except _Halted:
+            value, point = best[0]
+    k, g = unpack(torch.tensor(point, dtype=x.dtype, device=x.device))
+    return k, g, -value * size
+
+
+class _Halted(Exception):
+    """Time is up in the middle of a search."""

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -20,9 +20,12 @@ from qsgp.problem import Problem
 from qsgp.sources import Arrays
 from qsgp.step import Settings
 
-_CHOOSE_POINTS = 400  # kernels are compared on this many rows, of p outputs 1 / sqrt(p) as many
+_CHOOSE_POINTS = 400  # kernels are first compared on this many rows, of p outputs 1 / sqrt(p) as many
+_COMPARED_POINTS = 3000  # and, when hyperparameters are learned on more than 1,000, at last on this many
 _LEAST_LEARNED = 4  # with fewer rows the evidence says nothing: keep the defaults
 _GRID_POINTS = 48  # for each input
+
+P = TypeVar("P", Kernel, Likelihood)
 
 
 def learn(
@@ -33,7 +36,7 @@ def learn(
     most: int = LEARN_POINTS,
     halt: Callable[[], bool] = lambda: False,
 ) -> tuple[Kernel, Likelihood]:
-    """Kernel by the evidence of a few hundred rows, its parameters by that of at most ``most``; float64 on the CPU."""
+    """Kernel by the evidence of 400 to 1,000 rows, its parameters by that of at most ``most``; float64."""
     n, d = x.shape
     lengthscale, variance = hyperparameters(math.sqrt(d), 1.0, d=d, dtype=torch.float64)
     sites = first_likelihood(options.likelihood)
@@ -44,22 +47,39 @@ def learn(
     if not options.learn_hyperparameters or n < _LEAST_LEARNED:
         return candidates[0], sites
 
-    def fitted(
-        kernel: Kernel, sites: Likelihood, rows: Tensor, iterations: int, tolerance: float
-    ) -> tuple[Kernel, Likelihood, float]:
-        part = (table[rows].double().cpu() for table in (x, Y, weight))
-        return fit_hyperparameters(
-            kernel, sites, *part, iterations=iterations, tolerance=tolerance, prior=lengthscale_prior, halt=halt
-        )
+    # A matrix of a thousand rows is not worth the way to a GPU and back.
+    device = options.device if most > LEARN_POINTS else "cpu"
+    Found = tuple[Kernel, Likelihood, float]
 
-    few = some_rows(n, min(most, max(4, int(_CHOOSE_POINTS / math.sqrt(Y.shape[1])))), options.seed)
-    kernel = candidates[0]
+    def search(starts: list[Found], count: int, iterations: int, tolerance: float) -> list[Found]:
+        """Every kernel from where its last search ended, on ``count`` rows; the best evidence first."""
+        rows = some_rows(n, min(most, count), options.seed)
+        part = [table[rows].to(device, torch.float64) for table in (x, Y, weight)]
+        keywords: Any = {"iterations": iterations, "tolerance": tolerance, "prior": lengthscale_prior, "halt": halt}
+        found: list[Found] = []
+        for kernel, sites, _ in starts:
+            if halt():  # the rest, and the order, stay as they were
+                return found + starts[len(found) :]
+            found.append(fit_hyperparameters(on(kernel, device), on(sites, device), *part, **keywords))
+        return found if halt() else sorted(found, key=lambda each: -each[2])
+
+    def few(count: int) -> int:
+        return max(4, int(count / math.sqrt(Y.shape[1])))
+
+    found: list[Found] = [(kernel, sites, 0.0) for kernel in candidates]
     if len(candidates) > 1:
-        kernel, sites, _ = max((fitted(k, sites, few, 20, 1e-4) for k in candidates), key=lambda found: found[2])
-    if halt():
-        return kernel, sites
-    kernel, sites, _ = fitted(kernel, sites, some_rows(n, most, options.seed), 60, 1e-5)
-    return kernel, sites
+        found = search(found, few(_CHOOSE_POINTS), 20, 1e-4)
+    if most > few(LEARN_POINTS):
+        # More rows can tell more of the function: rough kernels win later than smooth ones.
+        for count, iterations in ((LEARN_POINTS, 20), (_COMPARED_POINTS, 15)):
+            found = search(found, few(count), iterations, 1e-4)
+    found = search(found[:1], most, 60, 1e-5)
+    return on(found[0][0], "cpu"), on(found[0][1], "cpu")
+
+
+def on(part: P, device: str) -> P:
+    """A kernel or likelihood with its parameters on ``device``."""
+    return part.with_parameters({name: value.to(device) for name, value in part.parameters().items()})
 
 
 def some_rows(n: int, most: int, seed: int) -> Tensor:
@@ -68,8 +88,11 @@ def some_rows(n: int, most: int, seed: int) -> Tensor:
 
 
 def lengthscale_prior(kernel: Kernel) -> Float[Tensor, ""]:
+    return log_density_of_lengthscale(kernel.parameters()["log_lengthscale"])
+
+
+def log_density_of_lengthscale(log_lengthscale: Float[Tensor, " d"]) -> Float[Tensor, ""]:
     """Log-normal about sqrt(d), wide: without it the evidence of few rows over many inputs fits noise."""
-    log_lengthscale = kernel.parameters()["log_lengthscale"]
     centre = 0.5 * math.log(len(log_lengthscale)) + 0.5
     return -0.5 * ((log_lengthscale - centre) / 1.5).square().sum()
 

@@ -6,16 +6,35 @@ Cholesky factor of its own b x b part. An epoch costs n^2 kernel values and n b^
 Columns of Y share the kernel values: targets, and perturbed ones for posterior samples.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from qsgp import engine
 from qsgp.checks import check_positive, check_rows, check_sample_size, check_shape
-from qsgp.interfaces import SpectralKernel
+from qsgp.interfaces import Kernel, SpectralKernel
+
+
+@dataclass
+class System:
+    """(K + diag(noise)) A = R and how far its solution has come; columns of A and R belong together."""
+
+    kernel: SpectralKernel
+    x: Float[Tensor, "n d"]
+    noise: Float[Tensor, " n"]
+    A: Float[Tensor, "n c"]
+
+    def visit(self, rows: Int[Tensor, " b"], R: Float[Tensor, "b c"], relax: float = 1.0) -> Float[Tensor, "b c"]:
+        """Solve the equations of ``rows``, whose right-hand sides are ``R``, exactly; their residual just before.
+
+        ``relax`` times that change is made: between 1 and 2 blocks to come are anticipated (successive overrelaxation).
+        """
+        x, noise = self.x[rows], self.noise[rows]
+        residual = R - product(self.kernel, x, self.x, self.A) - noise[:, None] * self.A[rows]
+        self.A[rows] += relax * _exact(self.kernel, x, noise, residual)
+        return residual
 
 
 @dataclass
@@ -43,33 +62,30 @@ def solve(
     tolerance: float = 1e-2,
     first: Float[Tensor, "n c"] | None = None,
     seed: int = 0,
-    halt: Callable[[], bool] = lambda: False,
 ) -> Dual:
     """A with (K + diag(noise)) A = Y, from ``first`` or zero, until the residual of an epoch falls below ``tolerance``.
 
     The residual of a block is taken just before it is solved, so that of an epoch lies above the one it ends with: the
-    test errs on the careful side. ``halt`` is asked after every block; what has been learned stays.
+    test errs on the careful side.
     """
     n = check_rows(x=x, Y=Y, noise=noise)
     check_shape("noise", noise, (n,), "Give one noise variance for each row.")
     check_positive("noise", noise, "Without noise the system has no safe solution; use a small one.")
-    block = min(block, n)
-    check_sample_size("block", block, "n", n)
-    A = torch.zeros_like(Y) if first is None else first.clone()
-    result, size = Dual(kernel, x, A, []), float(Y.norm())
+    check_sample_size("block", min(block, n), "n", n)
+    system = System(kernel, x, noise, torch.zeros_like(Y) if first is None else first.clone())
+    result, size = Dual(kernel, x, system.A, []), max(float(Y.norm()), 1e-30)
     for epoch in range(epochs):
-        generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
-        square = 0.0
-        for rows in torch.randperm(n, generator=generator).to(x.device).split(block):
-            residual = Y[rows] - product(kernel, x[rows], x, A) - noise[rows, None] * A[rows]
-            square += float(residual.square().sum())
-            A[rows] += _exact(kernel, x[rows], noise[rows], residual)
-            if halt():
-                return result
-        result.residuals.append(square**0.5 / max(size, 1e-30))
+        blocks = shuffled(n, block, seed * 1_000_003 + epoch, x.device)
+        squares = torch.stack([system.visit(rows, Y[rows]).square().sum() for rows in blocks])
+        result.residuals.append(float(squares.sum().sqrt()) / size)
         if result.residuals[-1] < tolerance:
             break
     return result
+
+
+def shuffled(n: int, block: int, seed: int, device: torch.device) -> tuple[Int[Tensor, " b"], ...]:
+    """All rows in random order, ``block`` at a time."""
+    return torch.randperm(n, generator=torch.Generator().manual_seed(seed)).to(device).split(block)
 
 
 def _exact(kernel: SpectralKernel, x: Tensor, noise: Tensor, residual: Tensor) -> Tensor:
@@ -80,4 +96,10 @@ def _exact(kernel: SpectralKernel, x: Tensor, noise: Tensor, residual: Tensor) -
 
 
 def product(kernel: SpectralKernel, x: Tensor, z: Tensor, V: Tensor) -> Tensor:
+    """k(x, z) V, nothing stored."""
     return engine.k_v(x, z, V, kernel.lengthscale, kernel.variance, kernel=engine.kernel_name(kernel.degrees))
+
+
+def spectral(kernel: Kernel) -> SpectralKernel:
+    assert isinstance(kernel, SpectralKernel)
+    return kernel

@@ -16,7 +16,7 @@ N = TypeVar("N", None, int)
 CHOICES = {
     "kernel": ("auto", "rbf", "matern12", "matern32", "matern52"),
     "basis": ("auto", "fourier", "inducing", "grid"),
-    "covariance": ("auto", "meanfield", "chevron", "full"),
+    "covariance": ("auto", "meanfield", "chevron", "full", "support", "samples"),
     "optimizer": ("auto", "adagrad"),
     "dtype": ("float32", "float64"),
     "mean": ("constant", "linear"),
@@ -47,6 +47,7 @@ def read_options(estimator: Any) -> Options:
         )
     if estimator.mean == "linear" and "logistic" in estimator._likelihoods:
         raise ValueError("Expected mean 'constant' for a classifier, got 'linear'. Labels have no linear trend.")
+    _check_rows_covariance(estimator)
     place = device(estimator.device)
     return Options(
         likelihood=likelihood_of(estimator),
@@ -70,6 +71,21 @@ def read_options(estimator: Any) -> Options:
         support_points=count(estimator, "support_points", None),
         max_iter=count(estimator, "max_iter", None),
     )
+
+
+def _check_rows_covariance(estimator: Any) -> None:
+    """Support points and draws belong to kernel functions at the rows, which nothing else may be asked of."""
+    if estimator.covariance not in ("support", "samples"):
+        return
+    others = ("basis", "n_features", "optimizer", "batch_points", "batch_features", "support_points", "max_iter", "tol")
+    named = [name for name in others if getattr(estimator, name) != "auto"]
+    named += ["checkpoint"] if estimator.checkpoint is not None else []
+    if likelihood_of(estimator) != "gaussian" or named:
+        found = f"with {', '.join(named)} given" if named else f"with likelihood {likelihood_of(estimator)!r}"
+        raise ValueError(
+            f"Expected covariance {estimator.covariance!r} with Gaussian noise and all else at 'auto', got it {found}. "
+            "Leave these out, or choose 'meanfield', 'chevron' or 'full'."
+        )
 
 
 def folder(checkpoint: Any) -> str | None:

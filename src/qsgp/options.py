@@ -13,10 +13,29 @@ CENTRES = 2000  # most kernel functions of a relevance vector machine
 BATCH_POINTS = 1000
 BATCH_FEATURES = 2048
 SUPPORT_POINTS = 500
-DUAL_ROWS = {"cpu": 60_000, "cuda": 300_000}  # beyond, an epoch of n^2 kernel values takes too long
-DUAL_BLOCK = 2000
-VARIANCE_POINTS = 3000
 LEARN_POINTS = 1000  # hyperparameters are learned on this many rows, of p outputs 1 / sqrt(p) as many
+SECONDS = 60.0  # what sizes are made for when no max_time is given
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What a device does in a minute or so of the dual."""
+
+    values: float  # kernel values in a second, with the columns of ``draws``
+    learn_points: int
+    block: int
+    variance_points: int
+    draws: int
+
+    def rows(self, seconds: float) -> int:
+        """Half of the time for about eight epochs of n^2 kernel values."""
+        return max(SMALL, int(math.sqrt(seconds / 2 * self.values / 8)))
+
+
+PACES = {
+    "cpu": Pace(values=1e9, learn_points=2000, block=2000, variance_points=2000, draws=16),
+    "cuda": Pace(values=4e11, learn_points=8000, block=8000, variance_points=4000, draws=64),
+}
 
 
 @dataclass(frozen=True)
@@ -52,17 +71,23 @@ class Options:
 
     @property
     def _plain(self) -> bool:
-        return self.basis == self.optimizer == self.covariance == "auto" and not self.relevance
+        free = self.covariance in ("auto", "support", "samples")
+        return self.basis == self.optimizer == "auto" and free and not self.relevance
 
     def wants_table(self, n: int) -> bool:
         """Features are asked for by name, or there are too many rows for the closed form."""
         return n > SMALL or not self._plain or self.n_features is not None
 
-    def wants_dual(self, n: int) -> bool:
-        """All is left to us, noise is Gaussian, and the exact mean can be had."""
+    @property
+    def pace(self) -> Pace:
+        return PACES["cuda" if self.device.startswith("cuda") else "cpu"]
+
+    @property
+    def wants_dual(self) -> bool:
+        """All is left to us, and noise is Gaussian."""
         named = (self.n_features, self.batch_points, self.batch_features, self.support_points, self.max_iter, self.tol)
         open_ = all(value is None for value in named) and self.checkpoint is None and self.likelihood == "gaussian"
-        return self._plain and open_ and n <= DUAL_ROWS["cuda" if self.device.startswith("cuda") else "cpu"]
+        return self._plain and open_
 
 
 @dataclass(frozen=True)
@@ -71,8 +96,11 @@ class Sizes:
 
     closed_form: bool
     dual: bool  # the exact mean by blocks of rows
-    block: int  # rows of such a block
+    dual_rows: int  # that it knows: all, or as many at random as time allows
+    held_out: int  # of those, until the last epoch
+    block: int  # rows of a block
     variance_points: int  # whose GP gives the variance of such a mean
+    draws: int  # of the posterior, for the same purpose
     learn_points: int
     m: int
     batch_points: int
@@ -84,12 +112,15 @@ class Sizes:
         item = 8 if self.closed_form else options.table_dtype.itemsize
         parts = {"data": n * ((d + outputs) * item + 32)}  # and per row a weight, a target, two index numbers
         rows = min(n, self.learn_points)
-        learning = (12 + 2 * outputs) * 8 * rows**2 if options.learn_hyperparameters else 0
+        learning = (20 + 2 * outputs) * 8 * rows**2 if options.learn_hyperparameters else 0
         if self.closed_form:
             parts["closed form"] = max(learning, (7 + outputs) * 8 * n**2)
         elif self.dual:
-            solving = 8 * (4 * self.block**2 + n * (d + 3 * outputs))
-            parts["blocks"] = max(learning, solving, 8 * 4 * self.variance_points**2)
+            columns = outputs + self.draws
+            parts["columns"] = self.dual_rows * (d + 5 * columns) * item
+            parts["blocks"] = max(
+                learning, 8 * self.block * (4 * self.block + 3 * columns), 32 * self.variance_points**2
+            )
         else:
             width = outputs + 2 + {"chevron": options.dense_columns, "full": self.m}.get(options.covariance, 0)
             drawn = min(self.m, 2 * self.batch_features)
@@ -108,13 +139,22 @@ def sized(n: int, d: int, outputs: int, options: Options, *, closed_form: bool =
     m = options.n_features or (min(CENTRES, n) if options.relevance else FEATURES)
     if options.basis == "inducing" or options.relevance:
         m = min(m, n)
+    pace, seconds = options.pace, options.max_time or SECONDS
+    rows = min(n, pace.rows(seconds))
+    closed_form = closed_form or not options.wants_table(n)
+    learned = LEARN_POINTS
+    if options.wants_dual and not closed_form:  # the evidence of k rows costs k^3
+        learned = max(learned, int(pace.learn_points * min(1.5, (seconds / SECONDS) ** (1 / 3))))
     newton = options.optimizer == "auto" and options.basis != "inducing" and m <= 4 * FEATURES
     sizes = Sizes(
-        closed_form=closed_form or not options.wants_table(n),
-        dual=options.wants_dual(n),
-        block=min(DUAL_BLOCK, n),
-        variance_points=min(VARIANCE_POINTS, n),
-        learn_points=max(4, int(LEARN_POINTS / math.sqrt(outputs))),
+        closed_form=closed_form,
+        dual=options.wants_dual,
+        dual_rows=rows,
+        held_out=min(1000, rows // 20),
+        block=min(pace.block, rows),
+        variance_points=min(pace.variance_points, rows),
+        draws=0 if options.covariance == "support" else pace.draws,
+        learn_points=max(4, int(learned / math.sqrt(outputs))),
         m=m,
         batch_points=min(options.batch_points or BATCH_POINTS, n),
         batch_features=min(options.batch_features or (m if newton else BATCH_FEATURES), m),
@@ -124,9 +164,7 @@ def sized(n: int, d: int, outputs: int, options: Options, *, closed_form: bool =
     if sizes.closed_form and sizes.need(n, d, outputs, options).total > limit:
         sizes = replace(sizes, closed_form=False)
     while sizes.dual and not sizes.closed_form and sizes.need(n, d, outputs, options).total > limit:
-        smaller = replace(sizes, block=sizes.block // 2, variance_points=sizes.variance_points // 2)
-        smaller = replace(smaller, learn_points=min(smaller.learn_points, max(100, smaller.block)))
-        sizes = smaller if smaller.block >= 250 else replace(sizes, dual=False)
+        sizes = _smaller(sizes)
     for _ in range(16):  # halve what the user left open until it fits
         need = sizes.need(n, d, outputs, options)
         if need.total <= limit:
@@ -144,6 +182,21 @@ def sized(n: int, d: int, outputs: int, options: Options, *, closed_form: bool =
             sizes = replace(sizes, m=m, batch_features=min(sizes.batch_features, m))
     check_fits(need, limit, f"Lower n_features (now {sizes.m}) or batch_features (now {sizes.batch_features}).")
     return sizes, need
+
+
+def _smaller(sizes: Sizes) -> Sizes:
+    """Of the dual: first what costs time or smoothness, then rows, at last a table of features instead."""
+    if sizes.block >= 500:
+        block = sizes.block // 2
+        return replace(
+            sizes,
+            block=block,
+            variance_points=sizes.variance_points // 2,
+            draws=min(sizes.draws, max(8, sizes.draws // 2)),
+            learn_points=min(sizes.learn_points, max(100, block)),
+        )
+    rows = sizes.dual_rows // 2
+    return replace(sizes, dual_rows=rows, held_out=rows // 20) if rows >= SMALL else replace(sizes, dual=False)
 
 
 def statement(need: Need, options: Options) -> str:

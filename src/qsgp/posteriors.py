@@ -1,24 +1,25 @@
 """What remains after training: mean and variance of f at new inputs, coherent draws of f, and how to store it.
 
-Two kinds with the same three verbs (`latent`, `sample`, `parts`): the exact GP of small data, and a table over basis
-functions. Both work on standardised inputs and targets; the estimators translate.
+Three kinds with the same three verbs (`latent`, `sample`, `parts`): the exact GP of small data, a table over basis
+functions, and kernel functions at many rows. All work on standardised inputs and targets; the estimators translate.
 """
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 from qsgp.bases import Fourier, Grid, Inducing, KernelFunctions
 from qsgp.closed_form import Sites, Solved, solve, tighten
 from qsgp.covariances import Chevron
-from qsgp.dual import product
-from qsgp.interfaces import Basis, Kernel, Likelihood, SpectralKernel, Streamed
+from qsgp.dual import product, spectral
+from qsgp.interfaces import Basis, Kernel, Likelihood, Streamed
 from qsgp.kernels import BY_NAME as KERNELS
 from qsgp.likelihoods import BY_NAME as LIKELIHOODS
 from qsgp.likelihoods import Logistic
+from qsgp.pathwise import blended, prior_draws
 from qsgp.predict import stream, stream_draws
 
 # Fourier features of a prior draw in `ClosedForm.sample`; the data correct what they get wrong.
@@ -78,7 +79,7 @@ class ClosedForm:
         """Draws of f, coherent over x, linear in its length: a prior draw, corrected at the data (Matheron's rule)."""
         x = x.to(self.x)
         generator = torch.Generator().manual_seed(seed)
-        basis = Fourier(_spectral(self.kernel), _PRIOR_FEATURES, seed=seed)
+        basis = Fourier(spectral(self.kernel), _PRIOR_FEATURES, seed=seed)
         columns = basis.columns(torch.arange(_PRIOR_FEATURES, device=x.device))
         at_data, at_x = basis.features(self.x, columns), basis.features(x, columns)
         k_star = self.kernel(x, self.x)
@@ -156,64 +157,93 @@ class Features:
 
 @dataclass(frozen=True)
 class KernelFunctionsAtRows:
-    """The exact GP's mean k(x, X) A for many rows, with the variance of the GP that knows some of them, each counting
-    for n / p rows: k(x, x) - k(x, U) (K_UU + (p / n) noise)^-1 k(U, x)."""
+    """The exact GP's mean k(x, X) A for many rows. Its variance is a blend: that of posterior draws (further columns of
+    A, `pathwise`), and that of the GP that knows some rows U, each counting for n / p rows:
+    k(x, x) - k(x, U) (K_UU + (p / n) noise)^-1 k(U, x)."""
 
     kernel: Kernel
     likelihood: Likelihood
     x: Float[Tensor, "n d"]
-    A: Float[Tensor, "n o"]
+    A: Float[Tensor, "n c"]  # of the outputs, then of the draws
     U: Float[Tensor, "p d"]
     noise: Float[Tensor, ""]  # of a support point: (p / n) times that of a row
+    outputs: int
+    seed: int  # of the prior draws
+    blend: Float[Tensor, " two"]
     factor: Float[Tensor, "p p"] = field(repr=False)
 
     rows_at_a_time: ClassVar[int] = 2048
 
     @classmethod
-    def build(cls, kernel: Kernel, likelihood: Likelihood, x: Tensor, A: Tensor, U: Tensor, noise: Tensor) -> Any:
+    def build(
+        cls,
+        kernel: Kernel,
+        likelihood: Likelihood,
+        x: Tensor,
+        A: Tensor,
+        U: Tensor,
+        noise: Tensor,
+        outputs: int,
+        seed: int,
+        blend: Tensor | None = None,
+    ) -> "KernelFunctionsAtRows":
         with torch.no_grad():
             double = kernel.with_parameters({name: value.double() for name, value in kernel.parameters().items()})
             K = double(U.double(), U.double())
             K.diagonal().add_(noise.double() + 1e-10 * K[0, 0])
-            return cls(kernel, likelihood, x, A, U, noise, torch.linalg.cholesky(K))
+            blend = torch.ones(2, dtype=torch.float64, device=x.device) if blend is None else blend
+            return cls(kernel, likelihood, x, A, U, noise, outputs, seed, blend, torch.linalg.cholesky(K))
+
+    @property
+    def draws(self) -> int:
+        return self.A.shape[1] - self.outputs
 
     def bytes_per_row(self, draws: int = 0) -> int:
-        return 8 * (5 * len(self.U) + (2 * _PRIOR_FEATURES + 3 * draws if draws else 0))
+        return 8 * (5 * len(self.U) + 4 * self.A.shape[1] + (2 * _PRIOR_FEATURES + 3 * draws if draws else 0))
 
     @torch.no_grad()
+    def pieces(
+        self, x: Float[Tensor, "t d"]
+    ) -> tuple[Float[Tensor, "t o"], Float[Tensor, "t s"], Float64[Tensor, " t"]]:
+        """Mean, draws about it, and the variance that the support points leave."""
+        x, kernel = x.to(self.x), spectral(self.kernel)
+        known = product(kernel, x, self.x, self.A)
+        spread = prior_draws(kernel, x, self.draws, self.seed) - known[:, self.outputs :]
+        half = torch.linalg.solve_triangular(self.factor, kernel(self.U, x).double(), upper=False)
+        prior = kernel.diag(x).double()
+        return known[:, : self.outputs], spread, (prior - half.square().sum(0)).clamp_min(1e-12 * prior)
+
     def latent(self, x: Float[Tensor, "t d"]) -> tuple[Float[Tensor, "t o"], Float[Tensor, "t o"]]:
-        x = x.to(self.x)
-        mean = product(_spectral(self.kernel), x, self.x, self.A)
-        half = torch.linalg.solve_triangular(self.factor, self.kernel(self.U, x).double(), upper=False)
-        prior = self.kernel.diag(x).double()
-        variance = (prior - half.square().sum(0)).clamp_min(1e-12 * prior).to(mean)
-        return mean, variance[:, None].expand_as(mean)
+        mean, spread, support = self.pieces(x)
+        return mean, blended(spread, support, self.blend).to(mean)[:, None].expand_as(mean)
 
     @torch.no_grad()
     def sample(self, x: Float[Tensor, "t d"], count: int, seed: int) -> Float[Tensor, "count t o"]:
-        """The mean, and a prior draw less what the support points know of it."""
-        x, outputs = x.to(self.x), self.A.shape[1]
+        """The mean and a spread whose covariance is the blend's: a mixture of the draws, and a prior draw less what the
+        support points know of it."""
+        x, outputs = x.to(self.x), self.outputs
+        mean, spread, _ = self.pieces(x)
         generator = torch.Generator().manual_seed(seed)
-        basis = Fourier(_spectral(self.kernel), _PRIOR_FEATURES, seed=seed)
+        basis = Fourier(spectral(self.kernel), _PRIOR_FEATURES, seed=seed)
         w = torch.randn(_PRIOR_FEATURES, count * outputs, generator=generator, dtype=torch.float64).to(x)
         noise = torch.randn(len(self.U), count * outputs, generator=generator, dtype=torch.float64).to(self.factor)
         known = basis.phi_v(self.U, w).double() + self.noise.double().sqrt() * noise
         taken = self.kernel(x, self.U).double() @ torch.cholesky_solve(known, self.factor)
-        spread = (basis.phi_v(x, w).double() - taken).to(x).unflatten(1, (count, outputs))
-        return (product(_spectral(self.kernel), x, self.x, self.A)[:, None] + spread).transpose(0, 1)
+        own, s = basis.phi_v(x, w).double() - taken, self.draws
+        if s:
+            mixing = torch.randn(s, count * outputs, generator=generator, dtype=torch.float64).to(own)
+            ratio, worth = self.blend.to(own)
+            own = (spread.double() @ mixing + (worth * ratio).sqrt() * own) / (s + worth).sqrt()
+        return (mean[:, None] + own.to(x).unflatten(1, (count, outputs))).transpose(0, 1)
 
     def parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         header = {"kind": "kernel functions at rows", **describe(self.kernel, self.likelihood)}
-        tensors = {"x": self.x, "A": self.A, "U": self.U, "noise": self.noise}
+        header |= {"outputs": self.outputs, "seed": self.seed}
+        tensors = {"x": self.x, "A": self.A, "U": self.U, "noise": self.noise, "blend": self.blend}
         return header, tensors | tensors_of(self.kernel, self.likelihood)
 
 
 Posterior = ClosedForm | Features | KernelFunctionsAtRows
-
-
-def _spectral(kernel: Kernel) -> SpectralKernel:
-    assert isinstance(kernel, SpectralKernel)
-    return kernel
 
 
 def describe(kernel: Kernel, likelihood: Likelihood) -> dict[str, Any]:
@@ -243,13 +273,14 @@ def posterior_from(header: dict[str, Any], tensors: dict[str, Tensor]) -> Poster
     if header["kind"] == "closed form":
         return ClosedForm.build(kernel, likelihood, tensors["x"], tensors["Y"], tensors["weight"], tensors["xi"])
     if header["kind"] == "kernel functions at rows":
-        parts = (tensors[name] for name in ("x", "A", "U", "noise"))
-        return KernelFunctionsAtRows.build(kernel, likelihood, *parts)
+        x, A, U, noise = (tensors[name] for name in ("x", "A", "U", "noise"))
+        outputs, seed = header.get("outputs", A.shape[1]), header.get("seed", 0)  # files of before the draws lack both
+        return KernelFunctionsAtRows.build(kernel, likelihood, x, A, U, noise, outputs, seed, tensors.get("blend"))
     basis: Basis
     if header["basis"] == "Fourier":
-        basis = Fourier(_spectral(kernel), header["m"], header["seed"], header["orthogonal"])
+        basis = Fourier(spectral(kernel), header["m"], header["seed"], header["orthogonal"])
     elif header["basis"] == "Grid":
-        basis = Grid.restore(_spectral(kernel), tensors)
+        basis = Grid.restore(spectral(kernel), tensors)
     else:
         basis = (Inducing if header["basis"] == "Inducing" else KernelFunctions)(kernel, tensors["Z"])
     return Features(basis, likelihood, Chevron(header["m"], header["k"]), tensors["table"], header["outputs"])

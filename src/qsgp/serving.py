@@ -16,8 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from qsgp.bases import Fourier, Grid, Inducing, KernelFunctions
+from qsgp.dual import spectral
 from qsgp.files import check_writable
 from qsgp.interfaces import Likelihood
+from qsgp.pathwise import prior_tables
 from qsgp.posteriors import ClosedForm, Features, KernelFunctionsAtRows, Posterior
 from qsgp.scaling import FAR, FAR_LINEAR, Scaling
 from qsgp.state import Rows
@@ -152,23 +154,38 @@ class _Kernel(nn.Module):
 
 
 class _AtRows(nn.Module):
-    """k(x, X) A, and the variance of the GP at the support points."""
+    """k(x, X) A, and the blend of the variances of its draws and of the GP at the support points."""
 
     A: Tensor
     root: Tensor
+    omega: Tensor
+    weights: Tensor
 
     def __init__(self, posterior: KernelFunctionsAtRows) -> None:
         super().__init__()
         self.kernel, self.support = (_Kernel(posterior.kernel, Z) for Z in (posterior.x, posterior.U))
         self.least = 1e-12 * float(self.kernel.variance)
+        self.outputs, self.draws = posterior.outputs, posterior.draws
+        self.ratio, self.worth = posterior.blend.tolist()
         self.register_buffer("A", posterior.A.double().cpu())
         eye = torch.eye(len(posterior.U), dtype=torch.float64, device=posterior.factor.device)
         self.register_buffer("root", torch.linalg.solve_triangular(posterior.factor, eye, upper=False).mT.cpu())
+        omega, weights = prior_tables(spectral(posterior.kernel), self.draws, posterior.seed)
+        self.register_buffer("omega", omega.cpu())
+        self.register_buffer("weights", weights.cpu())
 
     def forward(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        mean = self.kernel(z) @ self.A
+        known = self.kernel(z) @ self.A
+        mean = known[:, : self.outputs]
         variance = self.kernel.variance - (self.support(z) @ self.root).square().sum(1, keepdim=True)
-        return mean, variance.clamp_min(self.least).expand_as(mean)
+        variance = variance.clamp_min(self.least)
+        if self.draws:
+            angle = torch.einsum("td,dsp->tsp", z, self.omega)
+            cosine, sine = self.weights.unbind(2)
+            prior = (angle.cos() * cosine + angle.sin() * sine).sum(2)
+            square = (prior - known[:, self.outputs :]).square().sum(1, keepdim=True)
+            variance = (square + self.worth * self.ratio * variance) / (self.draws + self.worth)
+        return mean, variance.expand_as(mean)
 
 
 def _latent(posterior: Posterior) -> nn.Module:

@@ -1,10 +1,8 @@
 """The road from standardised data to a posterior: hyperparameters, then the closed form or a table of features."""
 
 import math
-import time
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,17 +13,14 @@ from qsgp.bases import KernelFunctions
 from qsgp.checkpoints import Checkpoints, fingerprint_array
 from qsgp.covariances import Chevron
 from qsgp.defaults import distinct, learn, make_basis, make_settings, some_rows
-from qsgp.dual import solve
+from qsgp.dual_training import train_dual
 from qsgp.fit import Fit, fit
-from qsgp.interfaces import Kernel, Likelihood, SpectralKernel
+from qsgp.interfaces import Kernel, Likelihood
 from qsgp.interrupt import Halt, deferred_interrupt
-from qsgp.likelihoods import Gaussian
-from qsgp.options import Options, Sizes
+from qsgp.options import LEARN_POINTS, Options, Sizes
 from qsgp.posteriors import (
     ClosedForm,
     Features,
-    KernelFunctionsAtRows,
-    Posterior,
     describe,
     kernel_and_likelihood,
     tensors_of,
@@ -36,21 +31,9 @@ from qsgp.sources import Arrays
 from qsgp.start import start
 from qsgp.state import State
 from qsgp.support import Support
+from qsgp.trained import Report, Trained
 
-_EPOCHS, _RESIDUAL = 12, 0.03  # of the dual: test errors stop moving about there
-
-# Told after every record: the record, and what makes the posterior of that moment. True ends the training.
-Report = Callable[[dict[str, float], Callable[[], Posterior]], bool]
-
-
-@dataclass
-class Trained:
-    """A posterior and what the run has to tell."""
-
-    posterior: Posterior
-    history: list[dict[str, float]] = field(default_factory=list)
-    iterations: int = 0
-    relevant: Tensor | None = None  # positions of the relevance vectors among the training rows
+_LEARNING = 0.4  # of max_time, at most, for the hyperparameters
 
 
 def train(
@@ -71,7 +54,8 @@ def train(
         if store is not None and store.saved is not None:
             kernel, sites = store.hyperparameters()
         else:
-            kernel, sites = learn(x, Y, weight, options, sizes.learn_points, halt)
+            learning = Halt(pressed, _LEARNING * options.max_time if options.max_time else math.inf)
+            kernel, sites = learn(x, Y, weight, options, sizes.learn_points, learning)
         if sizes.closed_form:
             return Trained(ClosedForm.build(kernel, sites, x.double(), Y.double(), weight.double()))
         if halt() and not options.relevance:
@@ -85,54 +69,11 @@ def train(
     return trained
 
 
-def train_dual(
-    x: Tensor,
-    Y: Tensor,
-    weight: Tensor,
-    kernel: Kernel,
-    sites: Likelihood,
-    options: Options,
-    sizes: Sizes,
-    halt: Halt,
-    report: Report | None,
-) -> Trained:
-    """The exact GP's mean by blocks of rows, epoch after epoch, until the residual is small or time is up."""
-
-    def put(tensor: Tensor) -> Tensor:
-        return tensor.to(options.device, options.dtype)
-
-    assert isinstance(sites, Gaussian)
-    kernel = kernel.with_parameters({name: put(value) for name, value in kernel.parameters().items()})
-    assert isinstance(kernel, SpectralKernel)
-    noise = Gaussian(put(sites.noise_variance))
-    x, Y, weight = put(x), put(Y), put(weight)
-    own = noise.noise_variance / weight
-    rows = some_rows(len(x), sizes.variance_points, options.seed).to(x.device)
-    share = len(rows) / float(weight.sum()) * noise.noise_variance
-    posterior = KernelFunctionsAtRows.build(kernel, noise, x, torch.zeros_like(Y), x[rows], share)
-    trained, began = Trained(posterior), time.perf_counter()
-    for epoch in range(_EPOCHS):
-        found = solve(
-            kernel, x, Y, own, block=sizes.block, epochs=1, first=posterior.A, seed=options.seed + epoch, halt=halt
-        )
-        posterior = replace(posterior, A=found.A)
-        trained.posterior, trained.iterations = posterior, epoch + 1
-        record = {"iteration": epoch + 1.0, "seconds": time.perf_counter() - began}
-        # an epoch cut short has no residual; NaN could not be stored
-        trained.history.append(record | ({"residual": found.residuals[-1]} if found.residuals else {}))
-        stop = bool(report and report(trained.history[-1], lambda: trained.posterior))
-        if halt.pressed.is_set():
-            warnings.warn(f"Interrupted in epoch {epoch + 1}: the model is fitted as far as that.", stacklevel=2)
-        if stop or halt() or found.residuals[-1] < _RESIDUAL:
-            break
-    return trained
-
-
 def stopped_early(
     x: Tensor, Y: Tensor, weight: Tensor, kernel: Kernel, sites: Likelihood, options: Options, sizes: Sizes
 ) -> Trained:
     """The closed form on the rows the hyperparameters were learned on: the best that can be had at once."""
-    rows = some_rows(len(x), sizes.learn_points, options.seed)
+    rows = some_rows(len(x), min(sizes.learn_points, LEARN_POINTS), options.seed)
     warnings.warn(
         f"Stopped while the hyperparameters were learned: the model knows {len(rows)} of {len(x)} rows. "
         "Fit again with more time to use all of them.",

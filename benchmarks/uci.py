@@ -1,0 +1,162 @@
+"""Regression tables of 13,000 to 57,000 rows: `QSGPRegressor(max_time=...)`, and GPyTorch's SVGP in the same time.
+
+Split 0, inputs and target standardised on the training rows; the test rows are looked at once, for the row of the
+table. Models: ``qsgp``; ``calibrated``, the same fitted on 95 % of the training rows and recalibrated on the others;
+``exact``, the exact GP by a dense Cholesky factor at qsgp's hyperparameters (a GPU with 60 GB, for comparison only);
+``svgp``, 512 inducing points, Matern-3/2 with a lengthscale for each input, batches of 1,024, Adam 0.01. A JSON file
+that exists is gone on with: rows that are there are not measured again.
+
+    QSGP_DATA=... python benchmarks/uci.py --seconds 60 --models qsgp svgp --json uci.json
+"""
+
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from qsgp import QSGPRegressor, datasets
+from small import standardised
+from table import Collected, arguments
+
+try:
+    import gpytorch
+except ImportError:  # only the peer needs it
+    gpytorch = None
+
+SETS = ["kin40k", "protein", "keggdirected", "keggundirected", "pol", "elevators"]
+
+
+class Found(NamedTuple):
+    mean: np.ndarray
+    deviation: np.ndarray
+    fit_s: float
+    predict_s: float
+
+
+def row(name: str, split: int, model: str, seconds: float, device: str) -> dict[str, Any]:
+    (x, y), (x_new, y_new) = standardised(datasets.load(name, split))
+    if device.startswith("cuda"):
+        torch.cuda.reset_peak_memory_stats()
+    found = MODELS[model](x, y, x_new, seconds, device)
+    surprise = (y_new - found.mean) / found.deviation
+    return {
+        "data": name,
+        "split": split,
+        "model": model,
+        "seconds": seconds,
+        "n": len(x),
+        "rmse": float(np.sqrt(np.mean((y_new - found.mean) ** 2))),
+        "mnlp": float(np.mean(0.5 * surprise**2 + np.log(found.deviation) + 0.5 * np.log(2 * np.pi))),
+        "coverage95": float(np.mean(np.abs(surprise) < 1.959964)),
+        "fit_s": found.fit_s,
+        "predict_s": found.predict_s,
+        "peak_mb": torch.cuda.max_memory_allocated() / 1e6 if device.startswith("cuda") else None,
+        "device": device,
+    }
+
+
+def qsgp(x: np.ndarray, y: np.ndarray, x_new: np.ndarray, seconds: float, device: str) -> Found:
+    began = time.perf_counter()
+    model = QSGPRegressor(max_time=seconds, device=device, random_state=0).fit(x, y)
+    fitted = time.perf_counter()
+    mean, deviation = model.predict(x_new, return_std=True)
+    return Found(mean, deviation, fitted - began, time.perf_counter() - fitted)
+
+
+def calibrated(x: np.ndarray, y: np.ndarray, x_new: np.ndarray, seconds: float, device: str) -> Found:
+    """The deviation is that of a normal distribution with the recalibrated 95 % interval."""
+    order = np.random.default_rng(0).permutation(len(x))
+    kept, aside = order[len(x) // 20 :], order[: len(x) // 20]
+    began = time.perf_counter()
+    model = QSGPRegressor(max_time=seconds, device=device, random_state=0).fit(x[kept], y[kept])
+    model.calibrate(x[aside], y[aside])
+    fitted = time.perf_counter()
+    lower, upper = model.predict_interval(x_new, 0.95)
+    return Found((lower + upper) / 2, (upper - lower) / 2 / 1.959964, fitted - began, time.perf_counter() - fitted)
+
+
+def exact(x: np.ndarray, y: np.ndarray, x_new: np.ndarray, seconds: float, device: str) -> Found:
+    began = time.perf_counter()
+    model = QSGPRegressor(max_time=seconds, device=device, random_state=0).fit(x, y)
+    posterior, scaling = model._posterior, model._scaling
+    parameters = posterior.kernel.parameters().items()
+    kernel = posterior.kernel.with_parameters({name: value.to(device).double() for name, value in parameters})
+    noise = posterior.likelihood.noise_variance.to(device).double()
+    rows, new = (torch.tensor(scaling.inputs(table), device=device) for table in (x, x_new))
+    target = torch.tensor((y - scaling.y_mean[0]) / scaling.y_scale[0], device=device)[:, None]
+    K = kernel(rows, rows)
+    K.diagonal().add_(noise)
+    factor = torch.linalg.cholesky(K)
+    cross = kernel(rows, new)
+    mean = (cross.mT @ torch.cholesky_solve(target, factor))[:, 0].cpu().numpy()
+    known = torch.linalg.solve_triangular(factor, cross, upper=False).square().sum(0)
+    deviation = (kernel.diag(new) - known + noise).sqrt().cpu().numpy()
+    unit = scaling.y_scale[0]
+    return Found(mean * unit + scaling.y_mean[0], deviation * unit, time.perf_counter() - began, 0.0)
+
+
+def svgp(x: np.ndarray, y: np.ndarray, x_new: np.ndarray, seconds: float, device: str) -> Found:
+    if gpytorch is None:
+        raise SystemExit("Expected GPyTorch for the model svgp, got none. Install it, or leave svgp out of --models.")
+    torch.manual_seed(0)
+    rows, target, new = (torch.tensor(table, dtype=torch.float32, device=device) for table in (x, y, x_new))
+    began = time.perf_counter()
+    model = Inducing(rows[torch.randperm(len(rows))[:512]]).to(device)
+    likelihood = gpytorch.likelihoods.GaussianLikelihood().to(device)
+    optimiser = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=0.01)
+    bound = gpytorch.mlls.VariationalELBO(likelihood, model, len(rows))
+    while time.perf_counter() - began < seconds:
+        for batch in torch.randperm(len(rows), device=device).split(1024):
+            optimiser.zero_grad()
+            (-bound(model(rows[batch]), target[batch])).backward()
+            optimiser.step()
+            if time.perf_counter() - began >= seconds:
+                break
+    fitted = time.perf_counter()
+    model.eval()
+    likelihood.eval()
+    with torch.no_grad():
+        predicted = [likelihood(model(part)) for part in new.split(1024)]
+    mean = torch.cat([part.mean for part in predicted]).double().cpu().numpy()
+    deviation = torch.cat([part.stddev for part in predicted]).double().cpu().numpy()
+    return Found(mean, deviation, fitted - began, time.perf_counter() - fitted)
+
+
+if gpytorch is not None:
+
+    class Inducing(gpytorch.models.ApproximateGP):
+        def __init__(self, points: torch.Tensor) -> None:
+            q = gpytorch.variational.CholeskyVariationalDistribution(len(points))
+            super().__init__(gpytorch.variational.VariationalStrategy(self, points, q, learn_inducing_locations=True))
+            self.mean_module = gpytorch.means.ConstantMean()
+            kernel = gpytorch.kernels.MaternKernel(nu=1.5, ard_num_dims=points.shape[1])
+            self.covar_module = gpytorch.kernels.ScaleKernel(kernel)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+MODELS = {"qsgp": qsgp, "calibrated": calibrated, "exact": exact, "svgp": svgp}
+
+
+def main() -> None:
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--data", nargs="+", default=SETS, help="names of data sets")
+    parser.add_argument("--splits", nargs="+", type=int, default=[0])
+    parser.add_argument("--models", nargs="+", default=["qsgp"], choices=list(MODELS))
+    parser.add_argument("--seconds", nargs="+", type=float, default=[60.0], help="max_time, and the peer's budget")
+    parser.add_argument("--device", default="cpu")
+    chosen = parser.parse_args()
+    collected = Collected(chosen.json, "tables of some ten thousand rows")
+    for name in chosen.data:
+        for split in chosen.splits:
+            for seconds in chosen.seconds:
+                for model in chosen.models:
+                    key = {"data": name, "split": split, "model": model, "seconds": seconds, "device": chosen.device}
+                    collected.add(key, lambda key=key: row(**key))
+    collected.show()
+
+
+if __name__ == "__main__":
+    main()
