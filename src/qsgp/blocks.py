@@ -17,6 +17,7 @@ from torch import Tensor
 from qsgp import engine
 from qsgp.bases import Fourier
 from qsgp.checks import check_positive, check_sample_size
+from qsgp.sites import Site
 from qsgp.support import Support
 
 try:
@@ -40,10 +41,21 @@ class Blocks:
     pairs: int  # of a block: m_tilde / 2
     variance: float  # of the kernel; read once, since a graph must not wait for the host
     known: Any = None  # what fused steps look up once
+    site: Site | None = None  # None: Gaussian with variance sigma2
+    precision: str = "default"  # of the products
 
     @classmethod
     def build(
-        cls, x: Tensor, Y: Tensor, sigma2: float, basis: Fourier, support: Support, n_tilde: int, m_tilde: int
+        cls,
+        x: Tensor,
+        Y: Tensor,
+        sigma2: float,
+        basis: Fourier,
+        support: Support,
+        n_tilde: int,
+        m_tilde: int,
+        site: Site | None = None,
+        precision: str = "default",
     ) -> "Blocks":
         check_positive("sigma2", sigma2, "Give the noise variance.")
         check_sample_size("m_tilde", m_tilde, "m", basis.m)
@@ -58,9 +70,10 @@ class Blocks:
         inverse = torch.cholesky_inverse(support.factor.double()).to(x)
         variance = float(basis.kernel.variance)
         known = None
-        if fusible(x):
+        if fusible(x) and site is None:
             known = cuda_step.Known.of(x, omega, support.U, basis.kernel.lengthscale)
-        return cls(x, Y, float(sigma2), basis, omega, support.U, inverse, n_tilde, m_tilde // 2, variance, known)
+        sizes = (n_tilde, m_tilde // 2, variance, known)
+        return cls(x, Y, float(sigma2), basis, omega, support.U, inverse, *sizes, site, precision)
 
     @property
     def scale(self) -> float:
@@ -102,24 +115,44 @@ def rows_of(blocks: Blocks, start: Int[Tensor, ""]) -> tuple[Int[Tensor, " q"], 
     return pair, torch.stack((2 * pair, 2 * pair + 1), 1).flatten()
 
 
+def residual(blocks: Blocks, state: BlockState, batch: Draw) -> Float[Tensor, "l c"]:
+    """(n / n_tilde) times the slope of the sites at the kriged prediction of block j; Gaussian: (f_j - Y_l) / sigma2.
+
+    f_j = (m / m_tilde) Phi_lj V_j - k(l, p) (K_pp + eps)^-1 [(m / m_tilde) Phi_pj V_j - a].
+    """
+    kernel = blocks.basis.kernel
+    pair_j, j = rows_of(blocks, batch.start[1])
+    x_l, Y_l = blocks.x[batch.l], blocks.Y[batch.l]
+    f = blocks.scale * phi_v(blocks, torch.cat([x_l, blocks.U]), pair_j, state.V[j])
+    error = blocks.inverse @ (f[len(x_l) :] - state.a)
+    fixed = (kernel.lengthscale, kernel.variance)
+    f = f[: len(x_l)] - engine.k_v(x_l, blocks.U, error, *fixed, kernel=engine.kernel_name(kernel.degrees))
+    if blocks.site is not None:
+        return len(blocks.x) / blocks.n_tilde * blocks.site.slope(Y_l, f)
+    f[:, : Y_l.shape[1]] -= Y_l
+    return f * (len(blocks.x) / (blocks.n_tilde * blocks.sigma2))
+
+
 def gradient(blocks: Blocks, state: BlockState, batch: Draw) -> tuple[Int[Tensor, " i"], Float[Tensor, "i c"]]:
     """Theorem 1: rows i and their part of an unbiased estimate of half the gradient of |Y - Phi V|^2 / sigma2 + |V|^2.
 
-    f_j = (m / m_tilde) Phi_lj V_j - k(l, p) (K_pp + eps)^-1 [(m / m_tilde) Phi_pj V_j - a], then
-    (m / m_tilde) [(n / n_tilde) Phi_li^T (f_j - Y_l) / sigma2 + V_i]. No gradient flows through a.
+    (m / m_tilde) [Phi_li^T `residual` + V_i]. No gradient flows through a. With sites it is unbiased for
+    Phi^T E_j slope + V: their slope at a noisy prediction, averaged over its noise.
     """
-    kernel, m = blocks.basis.kernel, blocks.basis.m
     pair_i, i = rows_of(blocks, batch.start[0])
-    pair_j, j = rows_of(blocks, batch.start[1])
-    x_l, Y_l = blocks.x[batch.l], blocks.Y[batch.l]
+    return i, blocks.scale * (phit_r(blocks, blocks.x[batch.l], pair_i, residual(blocks, state, batch)) + state.V[i])
+
+
+def phi_v(blocks: Blocks, x: Tensor, pair: Int[Tensor, " q"], V: Tensor) -> Float[Tensor, "t c"]:
+    kernel, omega = blocks.basis.kernel, blocks.omega[:, pair].mT
     fixed = (kernel.lengthscale, kernel.variance)
-    omega_i, omega_j = blocks.omega[:, pair_i].mT, blocks.omega[:, pair_j].mT
-    f = blocks.scale * engine.phi_v(torch.cat([x_l, blocks.U]), omega_j, state.V[j], *fixed, total=m)
-    error = blocks.inverse @ (f[len(x_l) :] - state.a)
-    residual = f[: len(x_l)] - engine.k_v(x_l, blocks.U, error, *fixed, kernel=engine.kernel_name(kernel.degrees))
-    residual[:, : Y_l.shape[1]] -= Y_l
-    residual *= len(blocks.x) / (blocks.n_tilde * blocks.sigma2)
-    return i, blocks.scale * (engine.phit_r(x_l, omega_i, residual, *fixed, total=m) + state.V[i])
+    return engine.phi_v(x, omega, V, *fixed, total=blocks.basis.m, precision=blocks.precision)
+
+
+def phit_r(blocks: Blocks, x: Tensor, pair: Int[Tensor, " q"], R: Tensor) -> Float[Tensor, "i c"]:
+    kernel, omega = blocks.basis.kernel, blocks.omega[:, pair].mT
+    fixed = (kernel.lengthscale, kernel.variance)
+    return engine.phit_r(x, omega, R, *fixed, total=blocks.basis.m, precision=blocks.precision)
 
 
 def step(blocks: Blocks, state: BlockState, batch: Draw, rate: float, decay: float = 0.0) -> None:
@@ -129,16 +162,14 @@ def step(blocks: Blocks, state: BlockState, batch: Draw, rate: float, decay: flo
     change = -rate * torch.exp(-decay * state.t) * g / (sums.sqrt() + 1e-10)
     state.sums.index_copy_(0, i, sums)
     state.V.index_add_(0, i, change)
-    kernel = blocks.basis.kernel
-    omega_i = blocks.omega[:, rows_of(blocks, batch.start[0])[0]].mT
-    state.a += engine.phi_v(blocks.U, omega_i, change, kernel.lengthscale, kernel.variance, total=blocks.basis.m)
+    state.a += phi_v(blocks, blocks.U, rows_of(blocks, batch.start[0])[0], change)
     state.t += 1
 
 
 def stepper(blocks: Blocks, state: BlockState, rate: float, decay: float = 0.0) -> Callable[[], None]:
     """Draw and step as one call; on a GPU one replayed graph of fused kernels."""
     check_positive("rate", rate, "Steps go down the gradient; the paper's rate is 0.1.")
-    fused = fusible(blocks.x)
+    fused = fusible(blocks.x) and blocks.site is None
 
     def once() -> None:
         batch = draw(blocks)
