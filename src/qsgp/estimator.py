@@ -3,10 +3,12 @@
 Parameters are stored untouched and checked in ``fit``; what ``fit`` learns ends in an underscore.
 """
 
+import importlib
 import numbers
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,7 @@ from qsgp.scaling import Scaling
 from qsgp.serving import Serving, export
 from qsgp.streaming import Accumulated, start_accumulating
 from qsgp.tables import as_array_like, as_target, check_inputs, check_weights
+from qsgp.trained import Record, told
 from qsgp.training import train
 
 Given = tuple[Any, Any, Any]  # X, y and weights as they came
@@ -180,9 +183,9 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         x, targets = scaling.standardised(X, Y, dtype)
         watch = Watch(self, *given)
 
-        def report(record: dict[str, float], posterior: Any) -> bool:
+        def report(record: Record, posterior: Any) -> bool:
             if self.verbose:
-                print({name: round(value, 4) for name, value in record.items()})
+                print(told(record))
             return watch.record(lambda: self._as_fitted(scaling, posterior(), int(record["iteration"])))
 
         data = (torch.from_numpy(x), torch.from_numpy(targets), torch.from_numpy(weight))
@@ -293,12 +296,31 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         classes = len(self.classes_) if hasattr(self, "classes_") else None
         export(Serving(self._scaling, self._posterior, self._sites(), classes), path, self.n_features_in_)
 
+    def report(
+        self,
+        X: Any,
+        y: Any,
+        path: str | os.PathLike[str] = "report.html",
+        *,
+        target: str | None = None,
+        output: int = 0,
+    ) -> Path:
+        """Judge the model by rows it has not seen, on one HTML page that needs no network; returns its path.
+
+        ``target`` names what is predicted (otherwise the name that y carries); ``output`` picks one of several targets
+        for the pictures. Needs the extra ``qsgp[plots]``.
+        """
+        # imported on use: matplotlib is optional and slow to load
+        return importlib.import_module("qsgp.report").write_report(self, X, y, path, target=target, output=output)
+
     def _fitted_header(self) -> dict[str, Any]:
         found: dict[str, Any] = {"n_features_in_": int(self.n_features_in_), "n_iter_": int(self.n_iter_)}
         if hasattr(self, "feature_names_in_"):
             found["feature_names_in_"] = [str(name) for name in self.feature_names_in_]
         if self._relevance:
             found["relevance_"] = self.relevance_.tolist()
+        if hasattr(self, "columns_"):  # how `qsgp fit` made numbers of a file's columns
+            found["columns_"] = self.columns_
         return found
 
     def _restore(self, about: dict[str, Any], tensors: dict[str, Tensor]) -> None:

@@ -63,7 +63,7 @@ def write_model(path: str | os.PathLike[str], header: dict[str, Any], tensors: d
     held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     layout = {name: (CODES.get(tensor.dtype, str(tensor.dtype)), list(tensor.shape)) for name, tensor in held.items()}
     _check_layout(path, layout)
-    about = json.dumps({"format": "qsgp", "version": FORMAT, "versions": _versions(), "header": header})
+    about = json.dumps({"format": "qsgp", "version": FORMAT, "versions": versions(), "header": header})
     names = _order(layout)
 
     digest = hashlib.sha256(_start(about, NO_DIGEST, layout))
@@ -257,7 +257,7 @@ def _fault(value: Any, depth: int = 0) -> str:
     return "" if value is None or type(value) in (str, bool) else f" of type {type(value).__name__}"
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
     try:
         own = importlib.metadata.version("qsgp")
     except importlib.metadata.PackageNotFoundError:  # run from the source tree

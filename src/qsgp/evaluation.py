@@ -1,0 +1,221 @@
+"""Predictions beside what happened, row by row: what scores, pictures and the report are made of.
+
+A model predicts every row once; all the rest is arithmetic on arrays, which may also come from any other model.
+"""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float64, Int64, Shaped
+
+from qsgp import metrics
+from qsgp.keywords import likelihood_of
+from qsgp.likelihoods import Gaussian, Laplace
+from qsgp.tables import as_target
+
+Array = np.ndarray
+_LEAST_DEVIATION = 1e-150  # its square is still a number
+_INTERVAL = 0.95
+
+
+@dataclass(frozen=True)
+class Regression:
+    """Targets, their predicted laws and how the two agree."""
+
+    y: Float64[Array, " n"]
+    mean: Float64[Array, " n"]
+    deviation: Float64[Array, " n"]  # of y, noise included
+    pit: Float64[Array, " n"]  # Pr(below y)
+    log_density: Float64[Array, " n"]
+    central: Float64[Array, " n"]  # the coverage of the smallest central interval that holds y
+    crps: float
+
+    @classmethod
+    def of(cls, y: Any, mean: Any, deviation: Any, law: Gaussian | Laplace | None = None) -> "Regression":
+        """From arrays: the law of y is that of f plus the noise of ``law``; normal without one."""
+        y, mean, deviation = (np.asarray(values, dtype=np.float64) for values in (y, mean, deviation))
+        if not y.shape == mean.shape == deviation.shape or y.ndim != 1 or not len(y):
+            raise ValueError(
+                f"Expected y, mean and deviation of one length, got shapes {y.shape}, {mean.shape} and "
+                f"{deviation.shape}. Pass one entry for every row, one output at a time."
+            )
+        law = law or Gaussian(torch.tensor(_LEAST_DEVIATION**2, dtype=torch.float64))
+        noise = float(law.moments(torch.zeros(()).double(), torch.zeros(()).double())[1])
+        latent = np.maximum(np.square(np.maximum(deviation, _LEAST_DEVIATION)) - noise, 0.0)
+        known = [torch.from_numpy(values) for values in (y, mean, latent)]
+        pit = law.cdf(*known).numpy()
+        crps = float(law.crps(*known).mean())
+        return cls(y, mean, deviation, pit, law.log_density(*known).numpy(), np.abs(2 * pit - 1), crps)
+
+    @property
+    def residual(self) -> Float64[Array, " n"]:
+        return self.y - self.mean
+
+    @property
+    def inside(self) -> Shaped[Array, " n"]:
+        """Whether y lies in its 95 % interval."""
+        return self.central <= _INTERVAL
+
+    def scores(self) -> dict[str, float]:
+        return {
+            "RMSE": metrics.rmse(self.y, self.mean),
+            "MNLP": metrics.mnlp(self.log_density),
+            "CRPS": self.crps,
+            "coverage": float(self.inside.mean()),
+        }
+
+
+@dataclass(frozen=True)
+class Classification:
+    """Labels as positions among ``classes``, and the probability of every class."""
+
+    label: Int64[Array, " n"]
+    probability: Float64[Array, "n c"]
+    classes: Shaped[Array, " c"]
+
+    @property
+    def predicted(self) -> Int64[Array, " n"]:
+        return self.probability.argmax(1)
+
+    @property
+    def right(self) -> Shaped[Array, " n"]:
+        return self.predicted == self.label
+
+    @property
+    def confidence(self) -> Float64[Array, " n"]:
+        """Probability of the predicted class."""
+        return self.probability.max(1)
+
+    @property
+    def log_density(self) -> Float64[Array, " n"]:
+        own = self.probability[np.arange(len(self.label)), self.label]
+        return np.log(own.clip(np.finfo(float).tiny))
+
+    def shown(self) -> list[int]:
+        """The classes whose probability is worth a curve: the second of two, or all."""
+        return [1] if len(self.classes) == 2 else list(range(len(self.classes)))
+
+    def scores(self) -> dict[str, float]:
+        """The area under the ROC curve is the mean over the classes against the rest; NaN where rows hold one class."""
+        areas = [area(self.label == c, self.probability[:, c]) for c in self.shown()]
+        known = [value for value in areas if not np.isnan(value)]
+        return {
+            "accuracy": float(self.right.mean()),
+            "log loss": -float(self.log_density.mean()),
+            "ROC AUC": float(np.mean(known)) if known else float("nan"),
+            "calibration error": metrics.expected_calibration_error(self.confidence.clip(0, 1), self.right),
+        }
+
+
+Evaluation = Regression | Classification
+
+
+def evaluate(model: Any, X: Any, y: Any, *, output: int = 0) -> Evaluation:
+    """Predict the rows X with a fitted model and put the targets beside; ``output`` picks one of several."""
+    found = evaluate_all(model, model._inputs(X), y)
+    if not 0 <= output < len(found):
+        raise ValueError(f"Expected 0 <= output < {len(found)}, got {output}. Outputs are numbered from 0.")
+    return found[output]
+
+
+def evaluate_all(model: Any, X: Shaped[Array, "n d"], y: Any) -> list[Evaluation]:
+    """One evaluation for every output of a regressor, a single one for a classifier; ``X`` has been checked."""
+    numeric = not hasattr(model, "classes_")
+    given = as_target(y, numeric=numeric)
+    if len(given) != len(X):
+        raise ValueError(f"Expected one target for each of the {len(X)} rows of X, got {len(given)}. Check y.")
+    if not numeric:
+        label = model._codes(given).astype(np.int64)
+        with plain_arrays():
+            return [Classification(label, model.predict_proba(X), np.asarray(model.classes_))]
+    with plain_arrays():
+        mean, deviation = (np.asarray(part).reshape(len(X), -1) for part in model.predict(X, return_std=True))
+    Y = given.astype(np.float64).reshape(len(X), -1)
+    if Y.shape != mean.shape:
+        raise ValueError(f"Expected {mean.shape[1]} targets for every row, got {Y.shape[1]}. Check y.")
+    noise = np.ravel(model.noise_variance_)
+    return [_judged(model, Y[:, o], mean[:, o], deviation[:, o], float(noise[o])) for o in range(mean.shape[1])]
+
+
+def _judged(model: Any, y: Array, mean: Array, deviation: Array, noise: float) -> Regression:
+    tensor = torch.tensor(noise, dtype=torch.float64)
+    law = Laplace((tensor / 2).sqrt()) if likelihood_of(model) == "laplace" else Gaussian(tensor)
+    found = Regression.of(y, mean, deviation, law)
+    if model._calibration is None:
+        return found
+    # Conformal intervals: their coverage is the rank of the score among those of the calibration rows.
+    scores = model._calibration.scores.numpy()
+    rank = np.searchsorted(scores, np.abs(found.residual) / found.deviation) + 0.5
+    return Regression(**{**vars(found), "central": rank / (len(scores) + 1)})
+
+
+@contextmanager
+def plain_arrays() -> Iterator[None]:
+    """A model fitted on a data frame may be asked about arrays: the columns have been checked or are our own."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "X does not have valid feature names")
+        yield
+
+
+def area(positive: Shaped[Array, " n"], score: Float64[Array, " n"]) -> float:
+    """Probability that a positive row scores above a negative one, ties counting half; NaN without both kinds."""
+    count = int(positive.sum())
+    if count in (0, len(positive)):
+        return float("nan")
+    _, position, times = np.unique(score, return_inverse=True, return_counts=True)
+    rank = (np.cumsum(times) - (times - 1) / 2)[position]  # ties share their mean rank
+    return float((rank[positive].sum() - count * (count + 1) / 2) / (count * (len(positive) - count)))
+
+
+def largest_surprises(found: Evaluation, count: int = 10) -> list[dict[str, Any]]:
+    """The rows whose target had the least predicted density or probability, worst first; rows numbered from 0."""
+    worst = np.argsort(found.log_density, kind="stable")[:count]
+    table = []
+    for row in map(int, worst):
+        surprise = -float(found.log_density[row])
+        if isinstance(found, Regression):
+            own = {
+                "observed": float(found.y[row]),
+                "predicted": float(found.mean[row]),
+                "deviation": float(found.deviation[row]),
+                "deviations off": float(found.residual[row] / max(found.deviation[row], _LEAST_DEVIATION)),
+            }
+        else:
+            own = {
+                "observed": found.classes[found.label[row]],
+                "predicted": found.classes[found.predicted[row]],
+                "probability of the observed": float(found.probability[row, found.label[row]]),
+            }
+        table.append({"row": row, **own, "surprise": surprise})
+    return table
+
+
+def relevance(model: Any) -> Float64[Array, " d"]:
+    """1 / lengthscale with every input in units of its deviation over the training rows: how fast f may change."""
+    return np.asarray(model._scaling.x_scale / model.lengthscale_, dtype=np.float64)
+
+
+def input_names(model: Any) -> list[str]:
+    """The columns of the data frame of ``fit``, or x0, x1, ..."""
+    named = getattr(model, "feature_names_in_", None)
+    return [str(name) for name in named] if named is not None else [f"x{j}" for j in range(model.n_features_in_)]
+
+
+def groups(values: Float64[Array, " n"], most: int = 10, least_rows: int = 10) -> list[Int64[Array, " g"]]:
+    """Rows in groups of equal size by rising ``values``: deciles where there are rows enough; ties stay in order."""
+    count = int(np.clip(len(values) // least_rows, 1, most))
+    return np.array_split(np.argsort(values, kind="stable"), count)
+
+
+def binned(p: Float64[Array, " n"], happened: Shaped[Array, " n"], bins: int = 10) -> Float64[Array, "b 3"]:
+    """Mean probability, share that happened and number of rows for every bin of equal width that holds any."""
+    bin_of = np.minimum((p * bins).astype(int), bins - 1)
+    rows = np.bincount(bin_of, minlength=bins)
+    kept = rows > 0
+    sums = [np.bincount(bin_of, weights=values, minlength=bins)[kept] for values in (p, happened.astype(float))]
+    return np.stack([sums[0] / rows[kept], sums[1] / rows[kept], rows[kept].astype(float)], 1)

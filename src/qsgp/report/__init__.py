@@ -1,0 +1,72 @@
+"""A model and its predictions as one HTML page that needs nothing but a browser: no network, no script.
+
+`write_report` judges the rows it is given, draws `qsgp.plots` as inline SVG and says in words what they show.
+"""
+
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from sklearn.utils.validation import check_is_fitted
+
+from qsgp.evaluation import evaluate_all
+from qsgp.files import TEMPORARY, check_writable
+from qsgp.report.page import page
+from qsgp.report.sections import sections
+from qsgp.report.subject import Subject
+
+__all__ = ["write_report"]
+
+
+def write_report(
+    model: Any,
+    X: Any,
+    y: Any,
+    path: str | os.PathLike[str] = "report.html",
+    *,
+    target: str | None = None,
+    output: int = 0,
+) -> Path:
+    """Judge a fitted model by rows X and targets y it has not seen, and write the page; returns its path.
+
+    ``target`` names what is predicted (otherwise the name that y carries), ``output`` picks one of several targets
+    for the pictures; the scores are those of all. X may be a table or a path, as in ``predict``.
+    """
+    check_is_fitted(model)
+    place = Path(os.path.realpath(path))
+    check_writable(place)
+    rows = model._inputs(X)
+    found = evaluate_all(model, rows, y)
+    if not 0 <= output < len(found):
+        raise ValueError(f"Expected 0 <= output < {len(found)}, got {output}. Outputs are numbered from 0.")
+    names = _target_names(y, len(found)) if target is None else _numbered(target, len(found))
+    subject = Subject(model, rows, found, names, output)
+    _write(place, page(f"{names[output]}: report of a {type(model).__name__}", sections(subject)))
+    return place
+
+
+def _target_names(y: Any, outputs: int) -> list[str]:
+    columns = getattr(y, "column_names", None) if hasattr(y, "column_names") else getattr(y, "columns", None)
+    if columns is not None and len(columns) == outputs:
+        return [str(name) for name in columns]
+    name = getattr(y, "name", None)
+    return _numbered("y" if name is None else str(name), outputs)
+
+
+def _numbered(name: str, outputs: int) -> list[str]:
+    return [name] if outputs == 1 else [f"{name} {k}" for k in range(outputs)]
+
+
+def _write(path: Path, text: str) -> None:
+    """All or nothing: an older page stays until the new one is whole."""
+    temporary = path.parent / f"{TEMPORARY}{secrets.token_hex(8)}.tmp"
+    try:
+        with open(temporary, "x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,90 @@
+"""The fitted model in words, from what it would write into its file."""
+
+from typing import Any
+
+import numpy as np
+
+from qsgp.memory import readable
+from qsgp.report.page import number
+
+_KERNELS = {
+    "rbf": "squared exponential (rbf): very smooth functions",
+    "matern12": "Matérn 1/2: rough functions",
+    "matern32": "Matérn 3/2: functions with a slope",
+    "matern52": "Matérn 5/2: smooth functions",
+}
+_BASES = {
+    "Fourier": "random Fourier features",
+    "Inducing": "inducing points",
+    "Grid": "eigenfunctions on a grid",
+    "KernelFunctions": "kernel functions at training rows",
+}
+
+
+def in_words(model: Any, target: str) -> list[str]:
+    """One line each: kind and kernel, what was solved, noise, training, memory, recalibration."""
+    header, tensors = model._posterior.parts()
+    lines = [f"Kernel: {_KERNELS.get(model.kernel_, model.kernel_)}, with one lengthscale for each input."]
+    lines.append(_what(model, header, {name: len(value) for name, value in tensors.items() if value.ndim}))
+    if model.mean == "linear":
+        lines.append("A linear trend of the inputs stands beside the process.")
+    signal = np.sqrt(np.ravel(model.signal_variance_))
+    if hasattr(model, "classes_"):
+        lines.append(
+            f"Labels by the logistic likelihood, {'one process' if len(model.classes_) == 2 else 'one process a class'}"
+            f"; deviation of the log odds before seeing data: {number(float(signal[0]))}."
+        )
+    else:
+        noise = np.sqrt(np.ravel(model.noise_variance_))
+        kind = "Laplace (heavy tails)" if header["likelihood"] == "laplace" else "Gaussian"
+        of = f"in the unit of {target}" if len(noise) == 1 else "for each output"
+        lines.append(
+            f"Noise: {kind}; deviation of the noise {_listed(noise)}, of the function {_listed(signal)}, {of}."
+        )
+    lines.append(_how(model))
+    if (memory := getattr(model, "memory_", None)) is not None:
+        lines.append(f"The fit reckoned with {readable(int(memory))} of memory.")
+    lines.append(
+        "Predictions were recalibrated by calibrate."
+        if model._calibration is not None
+        else "Predictions were not recalibrated (calibrate)."
+    )
+    return lines
+
+
+def _what(model: Any, header: dict[str, Any], rows: dict[str, int]) -> str:
+    kind = header["kind"]
+    if kind == "closed form":
+        return f"Posterior: exact, solved in closed form on {rows['x']:,} training rows."
+    if kind == "kernel functions at rows":
+        return (
+            f"Posterior: the exact mean over {rows['x']:,} training rows, solved by blocks of rows; variances with the "
+            f"help of {rows.get('U', 0):,} of them."
+        )
+    if kind != "features":
+        return f"Posterior: {kind}."
+    m, k = int(header["m"]), int(header["k"])
+    if model._relevance:
+        return (
+            f"Posterior: {len(model.relevance_):,} kernel functions at training rows are left, the relevance vectors."
+        )
+    covariance = "mean-field" if k == 0 else "full" if k == m else f"chevron with {k} dense columns"
+    return f"Posterior: weights of {m:,} {_BASES.get(header['basis'], header['basis'])}, {covariance} covariance."
+
+
+def _how(model: Any) -> str:
+    seconds = [record["seconds"] for record in model.history_ if "seconds" in record]
+    if not seconds:
+        return "Training: hyperparameters by marginal likelihood, then one exact solution; no iterations were recorded."
+    steps = f"{model.n_iter_:,} iteration{'s' if model.n_iter_ > 1 else ''}"
+    return f"Training: {steps}; the last record was made after {number(float(max(seconds)))} seconds."
+
+
+def _listed(values: Any) -> str:
+    return ", ".join(number(float(value)) for value in values)
+
+
+def keywords(model: Any) -> list[list[Any]]:
+    """Constructor arguments; and whether they differ from the defaults."""
+    usual = type(model)().get_params()
+    return [[name, str(value), "" if value == usual[name] else "yes"] for name, value in model.get_params().items()]
