@@ -1,35 +1,39 @@
-"""Rows from files: CSV, Parquet, Arrow / Feather and NPZ, one path, a glob or a list of them.
+"""Rows from files: CSV, Parquet, Arrow / Feather and NPZ, one path, a glob or a list of them; whole or in portions.
 
 pyarrow comes with the extra ``qsgp[data]``; NPZ needs nothing. No pickle is ever read.
 """
 
+import difflib
 import glob
 import os
 import re
-import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from qsgp import npz
+from qsgp.dialects import dialect_of
 from qsgp.tables import check_types
 
 try:
     import pyarrow as pa
-    from pyarrow import csv, feather, parquet
+    from pyarrow import csv, feather, ipc, parquet
 except ImportError:  # the extra is not installed
     pa = None
 
 READERS = {
     ".csv": "csv",
     ".tsv": "csv",
+    ".txt": "csv",
     ".parquet": "parquet",
     ".pq": "parquet",
     ".feather": "arrow",
     ".arrow": "arrow",
+    ".npz": "npz",
 }
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+_BLOCK = 4 * 2**20  # bytes of text read at a time; types are guessed from the first block when reading in portions
 
 
 def is_path(X: Any) -> bool:
@@ -45,7 +49,9 @@ def find(paths: Paths) -> list[Path]:
     found = []
     for part in given:
         text = os.fspath(part)
-        matches = sorted(glob.glob(text, recursive=True)) if glob.has_magic(text) else [text]
+        # a file of that very name comes first: [ ] * ? may be part of it
+        literal = os.path.isfile(text) or not glob.has_magic(text)
+        matches = [text] if literal else sorted(glob.glob(text, recursive=True))
         matches = [match for match in matches if os.path.isfile(match)]
         if not matches:
             raise FileNotFoundError(
@@ -67,46 +73,41 @@ def read_table(
     if len(kinds) > 1:
         raise ValueError("Expected files of one kind, got NPZ and others. Read them apart.")
     if kinds == {True}:
-        y, w = (None if name is None else _read_npz(files, name) for name in (target, weight))
-        return _read_npz(files, "X"), y, w
+        y, w = (None if name is None else npz.joined(files, name) for name in (target, weight))
+        return npz.joined(files, "X"), y, w
     table = pa_table(files)
     names, special = table.column_names, [name for name in (target, weight) if name is not None]
     wanted = list(columns) if columns is not None else [name for name in names if name not in special]
-    for name in [*wanted, *special]:
-        if name not in names:
-            raise ValueError(
-                f"Expected a column {name!r} in {files[0]}, got {', '.join(map(repr, names[:20]))}. "
-                "Name one of these; case and blanks count."
-            )
+    check_names([*wanted, *special], names, files[0])
     inputs = table.select(wanted)
     check_types(inputs)
     y, w = (None if name is None else table.column(name).to_numpy() for name in (target, weight))
     return inputs, y, w
 
 
-def pa_table(files: list[Path]) -> Any:
-    """All files under each other, as one Arrow table."""
-    if pa is None:
-        raise ImportError("Expected pyarrow to read files, got none installed. Run pip install 'qsgp[data]'.")
+def check_names(
+    wanted: Sequence[str], names: Sequence[str], path: Path, remedy: str = "Name one of these; case counts."
+) -> None:
+    """Every column asked for is in the file; else what there is, and what may have been meant."""
+    for name in wanted:
+        if name in names:
+            continue
+        folded = {other.casefold().strip(): other for other in names}
+        close = [folded[match] for match in difflib.get_close_matches(name.casefold().strip(), list(folded), n=3)]
+        listed = ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+        remedy = f"Did you mean {' or '.join(map(repr, close))}?" if close else remedy
+        if not close and any(_is_decimal(other) for other in names):
+            remedy = "The first line seems to hold numbers: put a line of names before it."
+        raise ValueError(f"Expected a column {name!r} in {path}, got {listed}. {remedy}")
+
+
+def pa_table(files: list[Path], columns: Sequence[str] | None = None) -> Any:
+    """All files under each other, as one Arrow table; of NPZ every array with one entry, or one row, for each row."""
     tables: list[Any] = []
     for path in files:
-        kind = READERS.get(path.suffix.lower())
-        if kind is None:
-            raise ValueError(
-                f"Expected a file ending in {', '.join([*READERS, '.npz'])}, got {path.name}. Convert or rename it."
-            )
-        try:
-            table = _READ[kind](path)
-        except (pa.ArrowInvalid, UnicodeDecodeError) as error:
-            raise ValueError(
-                f"Expected a {kind} file at {path}, got one that cannot be read: {error} Save it anew, text as UTF-8."
-            ) from error
-        names = table.column_names
-        if len(set(names)) < len(names):
-            raise ValueError(f"Expected every column of {path} once, got {names}. Rename the columns.")
-        if tables and set(names) != set(tables[0].column_names):
-            differing = sorted(set(names) ^ set(tables[0].column_names))
-            raise ValueError(f"Expected the columns of {files[0]} in {path}, got others: {differing}. Use equal files.")
+        with _reading(path) as kind:
+            table = _READ[kind](path, columns)
+        _check_columns(path, table.column_names, tables[0].column_names if tables else None, files[0])
         tables.append(table)
     try:
         whole = pa.concat_tables(tables, promote_options="permissive")
@@ -117,38 +118,140 @@ def pa_table(files: list[Path]) -> Any:
     return whole
 
 
-def _read_csv(path: Path) -> Any:
-    """The separator is the most frequent of comma, semicolon and tab in the first line; blanks around names go."""
-    with open(path, encoding="utf-8-sig", errors="replace") as file:
-        first = file.readline()
-    separator = max(",;\t", key=re.sub(r'"[^"]*"', "", first).count)
-    options = csv.ConvertOptions(strings_can_be_null=True)  # an empty field is no label
-    table = csv.read_csv(path, parse_options=csv.ParseOptions(delimiter=separator), convert_options=options)
-    return table.rename_columns([name.strip() for name in table.column_names])
+def schema(path: Path) -> Any:
+    """Names and types of the columns, from the beginning of the file; only NPZ is read whole."""
+    with _reading(path) as kind:
+        if kind == "parquet":
+            found = parquet.read_schema(path)
+        elif kind == "npz":
+            found = _npz_table(path, None).schema
+        else:
+            found = (_open_csv(path, None, {}) if kind == "csv" else _open_arrow(path)).schema
+    _check_columns(path, found.names, None, path)
+    return found
 
 
-def _read_npz(files: list[Path], name: str) -> np.ndarray:
-    """The arrays of one name, rows under each other."""
-    found = []
+def batches(
+    files: list[Path], columns: Sequence[str], types: Mapping[str, Any] | None = None, rows: int = 65_536
+) -> Iterator[Any]:
+    """Portions of at most ``rows`` rows as Arrow tables, in order, no more in memory than a portion and its buffers.
+
+    ``types`` says how columns of a text file are to be read; the others are guessed from its first block.
+    """
     for path in files:
-        try:
-            with np.load(path, allow_pickle=False) as content:
-                there = ", ".join(content.files)
-                arrays = {key: content[key] for key in content.files if key == name}
-        except (ValueError, OSError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-            raise ValueError(
-                f"Expected an NPZ file of numbers at {path}, got one that cannot be read. Write it with numpy.savez."
-            ) from error
-        if name not in arrays:
-            raise ValueError(f"Expected an array {name!r} in {path}, got {there}. Name one of these.")
-        found.append(arrays[name])
-    if len({array.shape[1:] for array in found}) > 1 or any(array.ndim == 0 for array in found):
-        raise ValueError(f"Expected arrays {name!r} of equal width, got {[array.shape for array in found]}.")
-    return np.concatenate(found)
+        check_names(columns, schema(path).names, path)
+        with _reading(path) as kind:
+            for batch in _BATCHES[kind](path, list(columns), types or {}, rows):
+                for start in range(0, batch.num_rows, rows):
+                    yield pa.Table.from_batches([batch.slice(start, rows)]).select(list(columns))
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[str]:
+    """The kind of a file by its name; what goes wrong while it is read names the file and the remedy."""
+    if pa is None:
+        raise ImportError("Expected pyarrow to read files, got none installed. Run pip install 'qsgp[data]'.")
+    kind = READERS.get(path.suffix.lower())
+    if kind is None:
+        raise ValueError(f"Expected a file ending in {', '.join(READERS)}, got {path.name}. Convert or rename it.")
+    if path.stat().st_size == 0:
+        raise ValueError(f"Expected a {kind} file at {path}, got an empty file. Check that it was written.")
+    try:
+        yield kind
+    except (pa.ArrowInvalid, pa.ArrowKeyError, UnicodeDecodeError) as error:
+        text, remedy = str(error).rstrip(". "), "Save it anew, text as UTF-8."
+        if found := re.match(r"In CSV column #(\d+): (?:Row #\d+: )?CSV conversion error to (\w+): (.*)", text):
+            name = dialect_of(path).names[int(found[1])]
+            text, remedy = f"in column {name!r} no {found[2]} but an {found[3]}", "Correct the entry."
+        elif "parse error" in text:
+            remedy = "Correct the line; every line must have as many entries as the first."
+        raise ValueError(f"Expected a {kind} file at {path}, got one that cannot be read: {text}. {remedy}") from error
+
+
+def _check_columns(path: Path, names: list[str], first: list[str] | None, other: Path) -> None:
+    if len(set(names)) < len(names):
+        raise ValueError(f"Expected every column of {path} once, got {names}. Rename the columns.")
+    if first is not None and set(names) != set(first):
+        differing = sorted(set(names) ^ set(first))
+        raise ValueError(f"Expected the columns of {other} in {path}, got others: {differing}. Use equal files.")
+
+
+def _csv_options(path: Path, columns: Sequence[str] | None, types: Mapping[str, Any], block: int | None) -> Any:
+    found = dialect_of(path)
+    # the names are ours: stripped, and blank ones numbered
+    reading = csv.ReadOptions(column_names=found.names, skip_rows=found.header_lines, block_size=block)
+    parsing = csv.ParseOptions(delimiter=found.separator, newlines_in_values=True)
+    converting = csv.ConvertOptions(
+        decimal_point=found.decimal,
+        strings_can_be_null=True,  # an empty field is no label
+        null_values=[*csv.ConvertOptions().null_values, "?"],
+        include_columns=None if columns is None else list(columns),
+        column_types=dict(types),
+    )
+    return {"read_options": reading, "parse_options": parsing, "convert_options": converting}
+
+
+def _read_csv(path: Path, columns: Sequence[str] | None) -> Any:
+    return csv.read_csv(path, **_csv_options(path, columns, {}, None))
+
+
+def _open_csv(path: Path, columns: Sequence[str] | None, types: Mapping[str, Any]) -> Any:
+    return csv.open_csv(path, **_csv_options(path, columns, types, _BLOCK))
+
+
+def _open_parquet(path: Path, columns: list[str], types: Any, rows: int) -> Iterator[Any]:
+    # without pre-buffering: a row group may be larger than the memory
+    with parquet.ParquetFile(path, buffer_size=2**16, pre_buffer=False) as file:
+        yield from file.iter_batches(batch_size=rows, columns=columns)
+
+
+def _open_arrow(path: Path) -> Any:
+    """The file format in any number of batches, or the stream format; memory-mapped."""
+    source = pa.memory_map(os.fspath(path))
+    try:
+        return ipc.open_file(source)
+    except pa.ArrowInvalid:
+        source.seek(0)
+        return ipc.open_stream(source)
+
+
+def _arrow_batches(path: Path, columns: list[str], types: Any, rows: int) -> Iterator[Any]:
+    opened = _open_arrow(path)
+    if isinstance(opened, ipc.RecordBatchFileReader):
+        yield from (opened.get_batch(k) for k in range(opened.num_record_batches))
+    else:
+        yield from opened
+
+
+def _read_arrow(path: Path, columns: Sequence[str] | None) -> Any:
+    try:
+        return feather.read_table(path, columns=None if columns is None else list(columns))
+    except pa.ArrowInvalid:
+        table = _open_arrow(path).read_all()
+        return table if columns is None else table.select(list(columns))
+
+
+def _npz_table(path: Path, columns: Sequence[str] | None) -> Any:
+    parts = npz.columns(path)
+    return pa.table({name: pa.array(parts[name]) for name in (parts if columns is None else columns)})
+
+
+def _is_decimal(name: str) -> bool:
+    try:
+        return "." in name and float(name) == float(name)
+    except ValueError:
+        return False
 
 
 _READ = {
     "csv": _read_csv,
-    "parquet": lambda path: parquet.read_table(path),
-    "arrow": lambda path: feather.read_table(path),
+    "parquet": lambda path, columns: parquet.read_table(path, columns=columns),
+    "arrow": _read_arrow,
+    "npz": _npz_table,
+}
+_BATCHES = {
+    "csv": lambda path, columns, types, rows: _open_csv(path, columns, types),
+    "parquet": _open_parquet,
+    "arrow": _arrow_batches,
+    "npz": lambda path, columns, types, rows: _npz_table(path, columns).to_batches(),
 }

@@ -1,0 +1,61 @@
+"""`qsgp bench` and `qsgp reproduce`: measurements that need the checkout."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qsgp.cli.talk import say
+
+_SOURCE = Path(__file__).parents[2]
+_NO_BENCHMARKS = {"table"}  # what the others share
+
+
+def bench(
+    name: Annotated[str | None, typer.Argument(help="Without a name: which there are.")] = None,
+    rest: Annotated[list[str] | None, typer.Argument(help="After --: options of the benchmark itself.")] = None,
+    output: Annotated[Path | None, typer.Option("--json", help="A file for the rows as JSON.")] = None,
+) -> None:
+    """Run a benchmark of the checkout and print its table."""
+    found = benchmarks()
+    if not found:
+        raise ValueError(
+            "Expected the folder benchmarks beside the package or in the working folder, got none: it is not part of "
+            "an installed qsgp. Clone the repository and run qsgp bench there."
+        )
+    if name is None:
+        print("\n".join(f"{script.stem:<12}{_first_line(script)}" for script in found.values()))
+        return
+    if name not in found:
+        raise typer.BadParameter(f"Expected one of {', '.join(found)}, got {name!r}.")
+    command = [sys.executable, str(found[name]), *([] if output is None else ["--json", str(output)]), *(rest or [])]
+    # the script must find this very package, also where it runs from the source tree
+    paths = [str(_SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    ended = subprocess.run(command, env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)})
+    raise typer.Exit(1 if ended.returncode else 0)
+
+
+def reproduce() -> None:
+    """The paper's tables by one command: not built yet."""
+    say(
+        "Error: qsgp reproduce is not built yet. What works: qsgp bench lists the measurements there are, and "
+        "qsgp demo trains on a million rows beside two other models."
+    )
+    raise typer.Exit(2)
+
+
+def benchmarks() -> dict[str, Path]:
+    """Name -> script, of the checkout this package runs from or of the working folder."""
+    for folder in (_SOURCE.parent / "benchmarks", Path("benchmarks")):
+        scripts = sorted(script for script in folder.glob("*.py") if script.stem not in _NO_BENCHMARKS)
+        if scripts:
+            return {script.stem: script for script in scripts}
+    return {}
+
+
+def _first_line(script: Path) -> str:
+    text = script.read_text().partition('"""')[2]
+    return text.partition("\n")[0].strip().removesuffix('"""')

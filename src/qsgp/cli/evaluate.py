@@ -1,0 +1,103 @@
+"""`qsgp evaluate` and `qsgp report`: how good a model is on rows whose targets are known."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from qsgp.cli import scores
+from qsgp.cli.rows import Rows, columns_of
+from qsgp.cli.talk import AsJson, ColumnList, Device, Files, MaxMemory, Missing, ModelFile, Quiet, count, say, show
+from qsgp.cli.targets import known_targets
+from qsgp.cli.writing import check_output
+from qsgp.columns import Columns
+from qsgp.models import load
+from qsgp.reading import find
+
+try:
+    import pyarrow as pa
+except ImportError:  # the extra is not installed: `reading` says so
+    pa = None
+
+Target = Annotated[
+    str | None, typer.Option("--target", "-t", metavar="NAME", help="The column of targets; as in the fit unless said.")
+]
+Gaps = Annotated[Missing | None, typer.Option(help="Rows that lack an input; as in the fit unless said.")]
+
+
+def evaluate(
+    model_file: ModelFile,
+    files: Files,
+    target: Target = None,
+    columns: ColumnList = None,
+    missing: Gaps = None,
+    max_memory: MaxMemory = "auto",
+    device: Device = "auto",
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Judge a model by rows it has not seen.
+
+    Regression: errors (RMSE), densities (MNLP, CRPS; less is better) and how many targets lie inside their 95 %
+    interval. Classification: accuracy, log loss, and how far probabilities are from frequencies.
+    """
+    model = load(model_file, device).set_params(max_memory=max_memory)
+    rows, name = _rows(model, files, target, columns, missing)
+    found = scores.judge(model, _portions(rows, name))
+    for note in rows.notes("left out"):
+        say(note, quiet)
+    show({"model": model_file, **found}, as_json, scores.in_words(found))
+
+
+def report(
+    model_file: ModelFile,
+    files: Files,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page to write.")] = Path(
+        "report.html"
+    ),
+    target: Target = None,
+    columns: ColumnList = None,
+    missing: Gaps = None,
+    max_memory: MaxMemory = "auto",
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Write an HTML page about a model.
+
+    It is judged by rows it has not seen: errors, calibration, relevance of inputs, surprises. The page needs no
+    network. Open it in a browser.
+    """
+    check_output(output, [".html", ".htm"])
+    model = load(model_file, device).set_params(max_memory=max_memory)
+    rows, name = _rows(model, files, target, columns, missing)
+    inputs, y = zip(*_portions(rows, name), strict=True)
+    named = not isinstance(inputs[0], np.ndarray)
+    model.report(pa.concat_tables(inputs) if named else np.concatenate(inputs), np.concatenate(y), output)
+    for note in rows.notes("left out"):
+        say(note, quiet)
+    say(f"Wrote {output.absolute()} about {count(sum(map(len, y)))}.", quiet)
+
+
+def _rows(
+    model: Any, files: list[str], target: str | None, columns: list[str] | None, missing: str | None
+) -> tuple[Rows, str]:
+    paths = find(files)
+    stored = Columns.from_header(model.columns_).target if hasattr(model, "columns_") else None
+    name = target or stored
+    if name is None:
+        raise typer.BadParameter("Expected --target: the model file does not say which column it predicts.")
+    about = columns_of(model, paths[0], columns, [name])
+    return Rows(model, about, paths, missing or about.missing, others=[name]), name
+
+
+def _portions(rows: Rows, target: str) -> Iterator[tuple[Any, np.ndarray]]:
+    """(inputs, targets) of rows that lack neither."""
+    labels = hasattr(rows.model, "classes_")
+    for portion in rows:
+        y, known = known_targets(target, portion.table.column(target), labels=labels)
+        both = known[portion.known]
+        if both.any():
+            X = portion.inputs
+            yield (X[both] if isinstance(X, np.ndarray) else X.filter(pa.array(both))), y[portion.known][both]

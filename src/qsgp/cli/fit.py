@@ -1,0 +1,117 @@
+"""`qsgp fit`: a model from a file."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import typer
+
+from qsgp.cli import scores
+from qsgp.cli.preparing import Prepared, prepare
+from qsgp.cli.progress import train
+from qsgp.cli.talk import AsJson, ColumnList, Device, Files, MaxMemory, Missing, Quiet, count, number, say, show
+from qsgp.cli.targets import Task
+from qsgp.cli.writing import check_output
+from qsgp.models import ESTIMATORS
+from qsgp.reading import find
+
+_CALIBRATION = 0.1  # share of the rows
+_WATCHED = 1000
+
+
+def fit(
+    files: Files,
+    target: Annotated[str, typer.Option("--target", "-t", metavar="NAME", help="The column to predict.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The model.")] = Path("model.qsgp"),
+    columns: ColumnList = None,
+    drop: Annotated[list[str] | None, typer.Option(metavar="NAMES", help="Columns to leave out, with commas.")] = None,
+    weight: Annotated[str | None, typer.Option(metavar="NAME", help="A column: how often a row counts.")] = None,
+    task: Annotated[Task, typer.Option(help="Decided by the target unless said.")] = "auto",
+    missing: Annotated[Missing, typer.Option(help="Rows that lack an input: stop, leave out, or fill in.")] = "error",
+    holdout: Annotated[
+        float, typer.Option(min=0, max=0.9, help="Share of the rows to judge by, not learned from.")
+    ] = 0,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Correct intervals or probabilities by a tenth of the rows, kept apart.")
+    ] = False,
+    kernel: Annotated[Literal["auto", "rbf", "matern12", "matern32", "matern52"], typer.Option()] = "auto",
+    features: Annotated[int | None, typer.Option(min=1, help="Number of basis functions.")] = None,
+    likelihood: Annotated[Literal["auto", "gaussian", "laplace", "logistic"], typer.Option()] = "auto",
+    rvm: Annotated[bool, typer.Option("--rvm", help="A relevance vector machine: few rows carry the model.")] = False,
+    max_time: Annotated[float | None, typer.Option(help="Seconds for training.")] = None,
+    max_memory: MaxMemory = "auto",
+    device: Device = "auto",
+    seed: Annotated[int, typer.Option(min=0, help="Equal seeds give equal models.")] = 0,
+    checkpoint: Annotated[Path | None, typer.Option(metavar="FOLDER", help="A killed run goes on from there.")] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Learn to predict a column of a file from the others.
+
+    Texts become one input for each category; the model file remembers how, so that predict can read another file.
+    Ctrl-C keeps what was learned: the model is written, and the exit code is 130.
+    """
+    check_output(output)
+    if task == "auto" and likelihood != "auto":
+        task = "classification" if likelihood == "logistic" else "regression"
+    data = prepare(find(files), target, weight, columns, drop, task, missing)
+    for note in data.notes:
+        say(note, quiet)
+    parts = _split(len(data.y), holdout, _CALIBRATION if calibrate else 0.0, seed)
+    name = f"QS{'RVM' if rvm else 'GP'}{'Classifier' if data.task == 'classification' else 'Regressor'}"
+    model = ESTIMATORS[name](
+        kernel=kernel,
+        n_features=features or "auto",
+        likelihood=likelihood,
+        max_time=max_time,
+        max_memory=max_memory,
+        device=device,
+        random_state=seed,
+        checkpoint=None if checkpoint is None else str(checkpoint),
+    )
+    X, y, weights = _part(data, parts["train"])
+    say(f"Training a {name} on {count(len(y))}. Ctrl-C keeps what was learned.", quiet)
+    began = time.monotonic()
+    interrupted = train(model, X, y, weights, quiet=quiet, judge=_watch(data, parts["holdout"]) if holdout else None)
+    seconds = time.monotonic() - began
+    model.columns_ = replace(data.columns, rows=len(y)).header()
+    model.save(output)  # before anything else can go wrong
+    if calibrate and not interrupted:
+        model.calibrate(*_part(data, parts["calibration"])[:2])
+        model.save(output)
+    found: dict[str, Any] = {"model": str(output), "estimator": name, "rows": len(y), "seconds": round(seconds, 3)}
+    found |= {"interrupted": interrupted, "kernel": model.kernel_}
+    words = f"Wrote {output}: {name}, kernel {model.kernel_}, {count(len(y))} in {number(seconds)} s."
+    if holdout and not interrupted:
+        found["holdout"] = scores.judge(model, [_part(data, parts["holdout"])[:2]])
+        words += f"\nOn rows it has not seen:\n{scores.in_words(found['holdout'])}"
+    show(found, as_json, words)
+    if interrupted:
+        say("Interrupted: the model is fitted as far as it came, and written.")
+        raise typer.Exit(130)
+
+
+def _split(rows: int, holdout: float, calibration: float, seed: int) -> dict[str, np.ndarray]:
+    """Positions of the rows to learn from, to calibrate by and to judge by, drawn at random."""
+    order = np.random.default_rng(seed).permutation(rows)
+    judged, calibrating = (max(1, round(share * rows)) if share else 0 for share in (holdout, calibration))
+    if judged + calibrating and rows - judged - calibrating < 2:
+        raise ValueError(f"Expected rows left to learn from, got {rows} in all. Leave out --holdout and --calibrate.")
+    ends = {"holdout": judged, "calibration": judged + calibrating, "train": rows}
+    starts = dict(zip(ends, [0, *ends.values()], strict=False))
+    return {name: np.sort(order[starts[name] : end]) for name, end in ends.items()}
+
+
+def _watch(data: Prepared, rows: np.ndarray) -> Callable[[Any], str]:
+    """What is shown while training: the score on some rows kept apart."""
+    X, y, _ = _part(data, rows[:_WATCHED])
+    if data.task == "classification":
+        return lambda model: f"held-out accuracy {np.mean(model.predict(X) == y):.1%}"
+    return lambda model: f"held-out RMSE {number(np.sqrt(np.mean((model.predict(X) - y) ** 2)))}"
+
+
+def _part(data: Prepared, rows: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray | None]:
+    return data.inputs.take(rows).table(), data.y[rows], None if data.weight is None else data.weight[rows]

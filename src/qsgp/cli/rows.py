@@ -1,0 +1,132 @@
+"""Rows of files as a model takes them, portion by portion."""
+
+import csv
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qsgp.cli.talk import count, listed
+from qsgp.columns import Column, Columns, Encoded, encode
+from qsgp.reading import batches, check_names, schema
+
+try:
+    import pyarrow as pa
+except ImportError:  # the extra is not installed: `reading` says so
+    pa = None
+
+_NEEDED = "The model was fitted with it."
+_PORTION = 2**23  # bytes of numbers in memory at a time
+
+
+def picked(given: Sequence[str] | None, names: Sequence[str], path: Path) -> list[str]:
+    """Columns named on the command line: each argument a name, or names separated by commas (quoted if need be)."""
+    found: list[str] = []
+    for part in given or []:
+        found += [part] if part in names else [name.strip() for name in next(csv.reader([part]), [])]
+    check_names(found, names, path)
+    return list(dict.fromkeys(found))
+
+
+def columns_of(model: Any, path: Path, given: Sequence[str] | None, others: Sequence[str]) -> Columns:
+    """How a model's inputs come from a file: as stored by `qsgp fit`, by the names of its inputs, or in order."""
+    names = schema(path).names
+    if given:
+        chosen = picked(given, names, path)
+        _check_width(model, chosen, path)
+        return Columns(tuple(Column(name, "number") for name in chosen))
+    known = [str(name) for name in getattr(model, "feature_names_in_", [])]
+    if hasattr(model, "columns_"):
+        stored = Columns.from_header(model.columns_)
+        if stored.encoded == known:  # else it was fitted again on other columns
+            check_names(stored.names, names, path, _NEEDED)
+            return stored
+    if not known:
+        known = [name for name in names if name not in others]
+        _check_width(model, known, path)
+    check_names(known, names, path, _NEEDED)
+    return Columns(tuple(Column(name, "number") for name in known))
+
+
+def _check_width(model: Any, names: list[str], path: Path) -> None:
+    if len(names) != model.n_features_in_:
+        raise ValueError(
+            f"Expected {count(model.n_features_in_, 'input column')} as in the fit, got {len(names)} in {path}: "
+            f"{listed(names)}. Name the inputs with --columns a,b,c in the order of the fit."
+        )
+
+
+@dataclass
+class Portion:
+    """Some rows: the file's own columns, and those rows that can be predicted as the model's inputs."""
+
+    table: Any
+    known: np.ndarray  # True for rows that lack no input
+    inputs: Any  # of the known rows; of no known row a single one of zeros, so that results have their columns
+
+
+@dataclass
+class Rows:
+    """The rows of ``files`` for ``model``, and what was met on the way."""
+
+    model: Any
+    columns: Columns
+    files: list[Path]
+    missing: str  # "error", "mean", or "drop": leave such rows out
+    others: list[str] = field(default_factory=list)  # columns to hand over beside the inputs
+    as_text: list[str] = field(default_factory=list)  # those of them that a text file hands over unchanged
+    otherwise: str = "--missing drop to leave these rows out"
+    unseen: Counter[tuple[str, str]] = field(default_factory=Counter)
+    left_out: int = 0
+
+    def __iter__(self) -> Iterator[Portion]:
+        names = list(dict.fromkeys([*self.columns.names, *self.others]))
+        types = {name: pa.string() for name in self.as_text} | self.columns.types
+        rows = max(256, min(65_536, _PORTION // (8 * max(1, len(self.columns.encoded)))))
+        for table in batches(self.files, names, types, rows):
+            encoded = encode(self.columns, table)
+            self.unseen += encoded.unseen
+            lacking = encoded.missing
+            if lacking.any() and self.missing == "mean" and self.columns.means:
+                encoded, lacking = encoded.filled(self.columns.means), np.zeros(len(lacking), bool)
+            elif lacking.any() and self.missing != "drop":
+                raise ValueError(missing_words(lacking_by_column(self.columns, encoded), self.files[0], self.otherwise))
+            self.left_out += int(lacking.sum())
+            complete = encoded.take(~lacking) if lacking.any() else encoded
+            if lacking.all():
+                complete = Encoded({name: np.zeros(1) for name in encoded.columns})
+            yield Portion(table, ~lacking, as_inputs(self.model, complete))
+
+    def notes(self, fate: str) -> list[str]:
+        """What a person should know afterwards; ``fate`` of rows that lack an input."""
+        found = []
+        if self.unseen:
+            words = ", ".join(f"{name}={value} ({n})" for (name, value), n in self.unseen.most_common(5))
+            found.append(f"Note: categories the model has not seen count as none of the known ones: {words}.")
+        if self.left_out:
+            found.append(f"Note: {count(self.left_out)} with missing inputs: {fate}; --missing mean fills them in.")
+        return found
+
+
+def as_inputs(model: Any, encoded: Encoded) -> Any:
+    """With names for a model that was fitted with names."""
+    named = hasattr(model, "feature_names_in_")
+    return encoded.table() if named else np.column_stack(list(encoded.columns.values()))
+
+
+def missing_words(lacking: dict[str, int], path: Path, otherwise: str) -> str:
+    """Where values are missing; ``otherwise`` is what can be done but to fill in the mean."""
+    words = [f"{name!r} ({n})" for name, n in lacking.items() if n]
+    more = f" and {len(words) - 8} more columns" if len(words) > 8 else ""
+    return (
+        f"Expected a value in every row of {path}, got missing ones in {', '.join(words[:8])}{more}. "
+        f"Use --missing mean to fill in the mean, or {otherwise}."
+    )
+
+
+def lacking_by_column(columns: Columns, encoded: Encoded) -> dict[str, int]:
+    """Rows without a value, for each column of the file."""
+    return {c.name: int(np.isnan(encoded.columns[c.encoded[0]]).sum()) for c in columns.inputs}

@@ -1,0 +1,65 @@
+"""What the program prints: notes on stderr, results on stdout as words or JSON, and the options all commands share."""
+
+import importlib.metadata
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import typer
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No notes, no progress: errors and results alone.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+ModelFile = Annotated[str, typer.Argument(metavar="MODEL", help="Written by fit, or by save in Python.")]
+Files = Annotated[list[str], typer.Argument(metavar="FILES", help="CSV, Parquet, Arrow / Feather or NPZ.")]
+Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu or cuda.")]
+MaxMemory = Annotated[str, typer.Option(metavar="SIZE", help="For example 4GB; auto is half of what is free.")]
+ColumnList = Annotated[
+    list[str] | None, typer.Option(metavar="NAMES", help="Input columns, separated by commas; all others unless said.")
+]
+Missing = Literal["error", "drop", "mean"]
+
+
+def say(text: str, quiet: bool = False) -> None:
+    """A note for the person: never among the results."""
+    if not quiet:
+        print(text, file=sys.stderr, flush=True)
+
+
+def show(results: Mapping[str, Any], as_json: bool, words: str) -> None:
+    """The result itself."""
+    print(json.dumps(results, indent=2) if as_json else words, flush=True)
+
+
+def number(value: float) -> str:
+    """Four digits that matter."""
+    return f"{value:.4g}"
+
+
+def count(rows: int, thing: str = "row") -> str:
+    return f"{rows:,} {thing}{'' if rows == 1 else 's'}"
+
+
+def listed(names: list[str], most: int = 8) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(repr, names[:most])) + more
+
+
+def aligned(rows: Sequence[tuple[str, ...]]) -> str:
+    """Rows of words under each other, the first column to the left and the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    cells = (
+        [
+            cell.ljust(width) if k == 0 else cell.rjust(width)
+            for k, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        for row in rows
+    )
+    return "\n".join("  ".join(line).rstrip() for line in cells)
+
+
+def own_version() -> str:
+    try:
+        return importlib.metadata.version("qsgp")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown (run from the source tree)"
