@@ -12,24 +12,29 @@ ifneq ($(QSGP_DATA),)
 export QSGP_DATA
 endif
 
-.PHONY: demo test test-slow lint check bench docs test-gpu clean
+.PHONY: demo test test-slow test-browser lint check bench docs test-gpu clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 # torch first and pinned: an open range would fetch the newest build with gigabytes of CUDA libraries.
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,cli,data,export,plots,bench]"
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,cli,data,export,plots,bench,docs]"
 	touch $@
 
 demo: $(READY)
-	$(BIN)/python -m qsgp.demo
+	$(BIN)/python -m qsgp demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow and not browser"
 
 # Batteries of minutes: run after the tests by .ci/run.
 test-slow: $(READY)
 	$(BIN)/python -m pytest -n $(JOBS) -m "slow and not bench"
+
+# The report in a real browser: needs Chromium (Debian and Ubuntu: apt-get install chromium).
+test-browser: $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt playwright
+	$(BIN)/python -m pytest -m browser
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
@@ -43,13 +48,16 @@ bench: $(READY)
 	$(BIN)/python -m pytest -n $(JOBS) -m bench
 	set -e; for name in $(BENCHMARKS); do echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py; done
 
-# What the documents say must be true: links lead somewhere, named functions and tests exist.
+# What the documents say must be true: links lead somewhere, named functions and tests exist, examples run. Then the site:
+# docs/_build/html/index.html, every warning an error, the gallery's scripts run unless they have not changed.
 docs: $(READY)
-	$(BIN)/python -m pytest tests/test_docs.py tests/test_paper_map.py
+	$(BIN)/python -m pytest tests/test_docs.py tests/test_paper_map.py tests/test_examples.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going docs docs/_build/html
+	$(BIN)/python -m pytest tests/test_site.py
 
 # Runs with the host's own Python and installs nothing: a machine with a GPU often has no network.
 test-gpu:
 	PYTHONPATH=src $(PYTHON) -m pytest -m gpu
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis docs/_build docs/gallery

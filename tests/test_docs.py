@@ -10,7 +10,7 @@ import pytest
 from qsgp import QSGPRegressor
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(path for path in ROOT.glob("docs/**/*.md") if "_build" not in path.parts)])
 each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
 
 
@@ -43,16 +43,28 @@ def test_named_commands_exist(path: Path) -> None:
 
 
 PAGES = sorted((ROOT / "docs" / "estimators").glob("*.md"))
+EXAMPLES = {
+    path: found
+    for path in DOCUMENTS
+    # the README and the command line's page have tests of their own
+    if path.parent != ROOT and path.name != "cli.md"
+    if (found := re.findall(r"^```python\n(.*?)^```$", path.read_text(), re.MULTILINE | re.DOTALL))
+}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", EXAMPLES, ids=lambda page: page.relative_to(ROOT / "docs").with_suffix("").as_posix())
 def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From top to bottom: a block may use what an earlier one has made."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as users run it
     monkeypatch.chdir(tmp_path)
-    examples = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
-    assert examples
-    for example in examples:
-        exec(compile(example, page.name, "exec"), {})
+    names: dict[str, object] = {"__name__": page.stem}
+    for example in EXAMPLES[page]:
+        exec(compile(example, page.name, "exec"), names)
+
+
+def test_pages_with_examples_are_found() -> None:
+    assert {"start.md", "uncertainty.md", "extending.md", "regressor.md", "report.md"} <= {p.name for p in EXAMPLES}
+    assert {path.stem for path in PAGES} <= {path.stem for path in EXAMPLES}
 
 
 def test_every_estimator_has_a_page_and_every_keyword_a_line() -> None:
