@@ -34,14 +34,14 @@ class Found(NamedTuple):
     predict_s: float
 
 
-def row(name: str, split: int, model: str, seconds: float, device: str) -> dict[str, Any]:
-    (x, y), (x_new, y_new) = standardised(datasets.load(name, split))
+def row(data: str, split: int, model: str, seconds: float, device: str) -> dict[str, Any]:
+    (x, y), (x_new, y_new) = standardised(datasets.load(data, split))
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats()
     found = MODELS[model](x, y, x_new, seconds, device)
     surprise = (y_new - found.mean) / found.deviation
     return {
-        "data": name,
+        "data": data,
         "split": split,
         "model": model,
         "seconds": seconds,

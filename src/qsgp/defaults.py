@@ -1,6 +1,7 @@
 """What "auto" means: the kernel by evidence, its parameters from a subset, a basis, and how to train it."""
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ from qsgp.step import Settings
 
 _CHOOSE_POINTS = 400  # kernels are first compared on this many rows, of p outputs 1 / sqrt(p) as many
 _COMPARED_POINTS = 3000  # and, when hyperparameters are learned on more than 1,000, at last on this many
+_GROWTH = 1.41  # of the rows from search to search, while there is time: it costs thrice as much
 _LEAST_LEARNED = 4  # with fewer rows the evidence says nothing: keep the defaults
 _GRID_POINTS = 48  # for each input
 
@@ -35,8 +37,13 @@ def learn(
     options: Options,
     most: int = LEARN_POINTS,
     halt: Callable[[], bool] = lambda: False,
+    spare: int = 0,
+    left: Callable[[], float] = lambda: 0.0,
 ) -> tuple[Kernel, Likelihood]:
-    """Kernel by the evidence of 400 to 1,000 rows, its parameters by that of at most ``most``; float64."""
+    """Kernel and its parameters by the evidence of more and more rows, ``most`` at last; float64.
+
+    Up to ``spare`` rows are taken while a search on more of them can be expected to end within the seconds ``left``.
+    """
     n, d = x.shape
     lengthscale, variance = hyperparameters(math.sqrt(d), 1.0, d=d, dtype=torch.float64)
     sites = first_likelihood(options.likelihood)
@@ -53,7 +60,7 @@ def learn(
 
     def search(starts: list[Found], count: int, iterations: int, tolerance: float) -> list[Found]:
         """Every kernel from where its last search ended, on ``count`` rows; the best evidence first."""
-        rows = some_rows(n, min(most, count), options.seed)
+        rows = some_rows(n, min(count, n), options.seed)
         part = [table[rows].to(device, torch.float64) for table in (x, Y, weight)]
         keywords: Any = {"iterations": iterations, "tolerance": tolerance, "prior": lengthscale_prior, "halt": halt}
         found: list[Found] = []
@@ -68,11 +75,18 @@ def learn(
 
     found: list[Found] = [(kernel, sites, 0.0) for kernel in candidates]
     if len(candidates) > 1:
-        found = search(found, few(_CHOOSE_POINTS), 20, 1e-4)
+        found = search(found, min(most, few(_CHOOSE_POINTS)), 20, 1e-4)
     if most > few(LEARN_POINTS):
         # More rows can tell more of the function: rough kernels win later than smooth ones.
-        for count, iterations in ((LEARN_POINTS, 20), (_COMPARED_POINTS, 15)):
-            found = search(found, few(count), iterations, 1e-4)
+        found = search(found, few(LEARN_POINTS), 20, 1e-4)
+        rows, iterations, more = min(most, few(_COMPARED_POINTS)), 16, True
+        while more:
+            began = time.monotonic()
+            found = search(found, rows, iterations, 1e-4)
+            next_one = (time.monotonic() - began) * _GROWTH**3 * 8 / iterations
+            more = rows * _GROWTH <= min(spare, n) and next_one < left()
+            rows, iterations = int(rows * _GROWTH) if more else rows, 8
+        most = max(most, rows)
     found = search(found[:1], most, 60, 1e-5)
     return on(found[0][0], "cpu"), on(found[0][1], "cpu")
 

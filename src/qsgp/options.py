@@ -102,6 +102,7 @@ class Sizes:
     variance_points: int  # whose GP gives the variance of such a mean
     draws: int  # of the posterior, for the same purpose
     learn_points: int
+    learn_most: int  # when there is time to spare
     m: int
     batch_points: int
     batch_features: int
@@ -111,7 +112,7 @@ class Sizes:
         """Bytes at the peak: standardised data, and the largest of the phases that follow each other."""
         item = 8 if self.closed_form else options.table_dtype.itemsize
         parts = {"data": n * ((d + outputs) * item + 32)}  # and per row a weight, a target, two index numbers
-        rows = min(n, self.learn_points)
+        rows = min(n, self.learn_most)
         learning = (20 + 2 * outputs) * 8 * rows**2 if options.learn_hyperparameters else 0
         if self.closed_form:
             parts["closed form"] = max(learning, (7 + outputs) * 8 * n**2)
@@ -146,6 +147,7 @@ def sized(n: int, d: int, outputs: int, options: Options, *, closed_form: bool =
     if options.wants_dual and not closed_form:  # the evidence of k rows costs k^3
         learned = max(learned, int(pace.learn_points * min(1.5, (seconds / SECONDS) ** (1 / 3))))
     newton = options.optimizer == "auto" and options.basis != "inducing" and m <= 4 * FEATURES
+    learned = max(4, int(learned / math.sqrt(outputs)))
     sizes = Sizes(
         closed_form=closed_form,
         dual=options.wants_dual,
@@ -154,7 +156,9 @@ def sized(n: int, d: int, outputs: int, options: Options, *, closed_form: bool =
         block=min(pace.block, rows),
         variance_points=min(pace.variance_points, rows),
         draws=0 if options.covariance == "support" else pace.draws,
-        learn_points=max(4, int(learned / math.sqrt(outputs))),
+        learn_points=learned,
+        # Only where the clock decides already: without it equal seeds must give equal models.
+        learn_most=2 * learned if options.max_time and options.wants_dual and not closed_form else learned,
         m=m,
         batch_points=min(options.batch_points or BATCH_POINTS, n),
         batch_features=min(options.batch_features or (m if newton else BATCH_FEATURES), m),
@@ -172,6 +176,7 @@ def sized(n: int, d: int, outputs: int, options: Options, *, closed_form: bool =
         sizes = replace(
             sizes,
             learn_points=max(100, sizes.learn_points // 2),
+            learn_most=max(100, sizes.learn_points // 2),
             batch_points=sizes.batch_points if options.batch_points else max(min(n, 50), sizes.batch_points // 2),
             support_points=sizes.support_points
             if options.support_points
@@ -194,6 +199,7 @@ def _smaller(sizes: Sizes) -> Sizes:
             variance_points=sizes.variance_points // 2,
             draws=min(sizes.draws, max(8, sizes.draws // 2)),
             learn_points=min(sizes.learn_points, max(100, block)),
+            learn_most=min(sizes.learn_points, max(100, block)),
         )
     rows = sizes.dual_rows // 2
     return replace(sizes, dual_rows=rows, held_out=rows // 20) if rows >= SMALL else replace(sizes, dual=False)

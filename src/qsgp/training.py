@@ -33,7 +33,7 @@ from qsgp.state import State
 from qsgp.support import Support
 from qsgp.trained import Report, Trained
 
-_LEARNING = 0.4  # of max_time, at most, for the hyperparameters
+_LEARNING = 0.5  # of max_time, at most, for the hyperparameters
 
 
 def train(
@@ -55,7 +55,9 @@ def train(
             kernel, sites = store.hyperparameters()
         else:
             learning = Halt(pressed, _LEARNING * options.max_time if options.max_time else math.inf)
-            kernel, sites = learn(x, Y, weight, options, sizes.learn_points, learning)
+            kernel, sites = learn(
+                x, Y, weight, options, sizes.learn_points, learning, sizes.learn_most, lambda: learning.left
+            )
         if sizes.closed_form:
             return Trained(ClosedForm.build(kernel, sites, x.double(), Y.double(), weight.double()))
         if halt() and not options.relevance:

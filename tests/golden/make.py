@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from qsgp import QSGPClassifier, QSGPRegressor, QSRVMClassifier, QSRVMRegressor
+from qsgp.posteriors import KernelFunctionsAtRows
 
 FOLDER = Path(__file__).parent
 FORMAT = 1
@@ -33,7 +34,19 @@ def models() -> dict:
         "relevance": QSRVMRegressor(random_state=0, kernel="rbf").fit(X, y),
         "classes": QSGPClassifier(random_state=0, kernel="rbf").fit(X, labels),
         "relevance-classes": QSRVMClassifier(random_state=0, kernel="rbf").fit(X, X[:, 0] > 0),
+        "rows": at_rows(),
     }
+
+
+def at_rows() -> QSGPRegressor:
+    """Kernel functions at more rows than the closed form takes, cut down to forty of them to keep the file small."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, (3100, 2))
+    model = QSGPRegressor(learn_hyperparameters=False, random_state=0).fit(X, np.sin(X[:, 0]))
+    whole = model._posterior
+    parts = (whole.kernel, whole.likelihood, whole.x[:40], whole.A[:40], whole.U[:30], whole.noise)
+    model._trained = KernelFunctionsAtRows.build(*parts, whole.outputs, whole.seed, whole.blend)
+    return model
 
 
 def predictions(model) -> dict:
