@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from qsgp.dual import solve
+from qsgp.dual import System, shuffled, solve
 from qsgp.kernels import BY_NAME, hyperparameters
 
 
@@ -55,3 +55,15 @@ def test_what_cannot_be_solved_is_refused(without_shape_checks):
         solve(kernel, x, Y, 0 * noise)
     with pytest.raises(ValueError, match="rows"):
         solve(kernel, x, Y[:5], noise)
+
+
+def test_columns_may_have_noises_of_their_own():
+    kernel, x, Y, noise = problem(columns=3)
+    noises = torch.stack([noise, 5 * noise], 1)
+    system = System(kernel, x, noises, torch.zeros_like(Y), torch.tensor([0, 1, 0]))
+    for epoch in range(60):
+        for rows in shuffled(len(x), 40, epoch, x.device):
+            system.visit(rows, Y[rows])
+    for column, own in enumerate([0, 1, 0]):
+        exact = torch.linalg.solve(kernel(x, x) + torch.diag(noises[:, own]), Y[:, column])
+        torch.testing.assert_close(system.A[:, column], exact, rtol=1e-5, atol=1e-6)

@@ -7,7 +7,7 @@ from scipy import special, stats
 from torch import Tensor
 
 from qsgp.interfaces import Kernel, SpectralKernel
-from qsgp.kernels import BY_NAME, Matern12, Product, SquaredExponential, Sum, hyperparameters
+from qsgp.kernels import BY_NAME, Matern12, Product, SquaredExponential, Sum, Tied, hyperparameters
 
 LENGTHSCALE, VARIANCE = [0.7, 1.3, 2.1], 1.9
 DEGREES = {"matern12": 1, "matern32": 3, "matern52": 5}  # 2 nu; the squared exponential is the limit
@@ -25,6 +25,7 @@ def build(name: str, dtype: torch.dtype = torch.float64) -> SpectralKernel:
 KERNELS = {name: lambda name=name: build(name) for name in BY_NAME} | {
     "sum": lambda: Sum((build("rbf"), build("matern12"))),
     "product": lambda: Product((build("matern32"), Sum((build("rbf"), build("matern52"))))),
+    "tied": lambda: Tied.of(build("matern52")),
 }
 each_kernel = pytest.mark.parametrize("kernel", [make() for make in KERNELS.values()], ids=list(KERNELS))
 

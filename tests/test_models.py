@@ -326,7 +326,7 @@ def test_other_data_or_arguments_are_refused_by_name(tmp_path):
 
 def test_ctrl_c_leaves_a_fitted_model_and_a_checkpoint(tmp_path):
     X, y = wave(100)
-    model = large(tmp_path, max_iter=100_000)
+    model = large(tmp_path, max_iter=100_000, learn_hyperparameters=False)  # nothing before the iterations
     threading.Timer(3.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     with pytest.warns(UserWarning, match="Interrupted after .* of 100000 iterations"):
         model.fit(X, y)
@@ -344,6 +344,44 @@ def test_the_variance_of_many_rows_by_name(covariance):
     mean, deviation = model.predict(X_new, return_std=True)
     assert 0.9 < np.mean(np.abs(y_new - mean) < 1.96 * deviation) <= 1
     assert {"rmse", "mnlp", "residual", "phase"} <= set(model.history_[-1])
-    for other in ({"basis": "fourier"}, {"max_iter": 5}, {"likelihood": "laplace"}):
-        with pytest.raises(ValueError, match=f"covariance {covariance!r} with Gaussian noise.*got it with"):
+    for other in ({"basis": "fourier"}, {"max_iter": 5}):
+        with pytest.raises(ValueError, match=f"covariance {covariance!r} with all else at 'auto'.*got it with"):
             QSGPRegressor(covariance=covariance, **other).fit(X[:50], y[:50])
+
+
+def blobs(n, classes, seed=0):
+    """Noisy labels of a ring, or of sectors."""
+    generator = np.random.default_rng(seed)
+    X = generator.normal(size=(n, 2))
+    angle = np.arctan2(X[:, 1], X[:, 0]) + 0.2 * generator.normal(size=n)
+    return X, ((angle + np.pi) / (2 * np.pi) * classes).astype(int) % classes
+
+
+@pytest.mark.parametrize(("classes", "covariance"), [(2, "auto"), (2, "support"), (3, "auto")])
+def test_a_classifier_of_many_rows_knows_them_all(tmp_path, classes, covariance):
+    X, y = blobs(3300, classes)
+    model = QSGPClassifier(covariance=covariance, kernel="rbf", learn_hyperparameters=False, random_state=0).fit(X, y)
+    X_new, y_new = blobs(600, classes, seed=3)
+    assert model._posterior.x.shape == (3300, 2) and len(model._posterior.factor) == (1 if classes == 2 else classes)
+    assert model.score(X_new, y_new) > (0.9 if classes == 2 else 0.8)
+    assert {"error", "mnlp", "residual"} <= set(model.history_[-1])
+    proba = model.predict_proba(X_new)
+    assert -model.log_density(X_new, y_new).mean() < 0.8 * np.log(classes)
+    model.save(tmp_path / "model.qsgp")
+    np.testing.assert_allclose(qsgp.load(tmp_path / "model.qsgp").predict_proba(X_new), proba, atol=1e-6)
+
+
+def test_heavy_tails_of_many_rows():
+    """One target in ten is off by far: the Laplace likelihood is not impressed, Gaussian noise is."""
+    X, y = wave(3300)
+    generator = np.random.default_rng(0)
+    y = np.where(generator.random(3300) < 0.1, y + 8 * generator.standard_cauchy(3300).clip(-20, 20), y)
+    X_new, y_new = wave(500, seed=3)
+    settings = {"kernel": "rbf", "random_state": 0}
+    robust = QSGPRegressor(likelihood="laplace", **settings).fit(X, y)
+    plain = QSGPRegressor(**settings).fit(X, y)
+    errors = [np.sqrt(np.mean((model.predict(X_new) - y_new) ** 2)) for model in (robust, plain)]
+    assert type(robust._posterior).__name__ == "KernelFunctionsAtRows" and errors[0] < 0.7 * errors[1]
+    draws = robust.sample_y(X_new[:20], 400, random_state=0)
+    spread = robust._latent(X_new[:20])[1].sqrt().numpy()[:, 0] * robust._scaling.y_scale[0]
+    np.testing.assert_allclose(draws.std(1), spread, rtol=0.2)

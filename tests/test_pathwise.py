@@ -51,20 +51,32 @@ def test_their_spread_is_the_exact_variance(name):
 def test_the_blend_beats_both_its_parts(differs):
     """Variances that are ``ratio`` times those of the support points, more or less: the blend finds out how much."""
     generator = torch.Generator().manual_seed(0)
-    support = torch.rand(4000, generator=generator, dtype=torch.float64) + 0.1
-    true = 0.6 * support * torch.exp(differs * torch.randn(4000, generator=generator, dtype=torch.float64))
-    spread = true.sqrt()[:, None] * torch.randn(4000, 16, generator=generator, dtype=torch.float64)
+    support = torch.rand(4000, 1, generator=generator, dtype=torch.float64) + 0.1
+    true = 0.6 * support * torch.exp(differs * torch.randn(4000, 1, generator=generator, dtype=torch.float64))
+    spread = true.sqrt()[..., None] * torch.randn(4000, 1, 16, generator=generator, dtype=torch.float64)
     found = fit_blend(spread[:1000], support[:1000])
     variance = blended(spread[1000:], support[1000:], found)
 
     def loss(guess):
         return float((guess.log() + true[1000:] / guess).mean())
 
-    assert loss(variance) < min(loss(spread[1000:].square().mean(1)), loss(found[0] * support[1000:])) + 1e-3
+    assert loss(variance) < min(loss(spread[1000:].square().mean(2)), loss(found[0, 0] * support[1000:])) + 1e-3
     assert loss(variance) < loss(support[1000:]) - 0.05
-    assert found[0] == pytest.approx(float((true / support)[:1000].mean()), rel=0.05)
+    assert found[0, 0] == pytest.approx(float((true / support)[:1000].mean()), rel=0.05)
 
 
 def test_without_draws_the_support_points_speak():
-    support = torch.rand(5)
-    assert torch.equal(blended(torch.zeros(5, 0), support, torch.tensor([1.0, 1.0])), support)
+    support = torch.rand(5, 2)
+    assert torch.equal(blended(torch.zeros(5, 2, 0), support, torch.ones(2, 2)), support)
+
+
+def test_each_variance_has_a_blend_of_its_own():
+    generator = torch.Generator().manual_seed(0)
+    support = torch.rand(500, 2, generator=generator, dtype=torch.float64) + 0.1
+    spread = (support * torch.tensor([0.3, 0.9])).sqrt()[..., None] * torch.randn(500, 2, 8, generator=generator)
+    found = fit_blend(spread, support)
+    assert found.shape == (2, 2)
+    for g in range(2):
+        torch.testing.assert_close(found[g : g + 1], fit_blend(spread[:, g : g + 1], support[:, g : g + 1]))
+        alone = blended(spread[:, g : g + 1], support[:, g : g + 1], found[g : g + 1])
+        torch.testing.assert_close(blended(spread, support, found)[:, g : g + 1], alone)

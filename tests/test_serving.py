@@ -68,6 +68,15 @@ def test_kernel_functions_at_rows(tmp_path):
     np.testing.assert_allclose(got[1][:, 0], deviation, rtol=1e-3)
 
 
+def test_classes_of_many_rows_each_with_a_variance(tmp_path):
+    X, y = wave(3200)
+    y = np.digitize(y, np.quantile(y, [0.3, 0.7]))
+    model = QSGPClassifier(random_state=0, kernel="rbf", learn_hyperparameters=False).fit(X, y)
+    model.export(tmp_path / "model.onnx")
+    (got,) = runtime.InferenceSession(tmp_path / "model.onnx").run(None, {"x": X[:50]})
+    np.testing.assert_allclose(got, model.predict_proba(X[:50]), atol=1e-4)
+
+
 def test_several_outputs(tmp_path):
     X, y = wave(50)
     model = QSGPRegressor(random_state=0, learn_hyperparameters=False).fit(X, np.stack([y, -y, 2 * X[:, 1]], 1))

@@ -10,11 +10,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from qsgp import many_inputs
 from qsgp.bases import Fourier, Grid, Inducing, KernelFunctions
 from qsgp.closed_form import fit_hyperparameters
 from qsgp.interfaces import Basis, Kernel, Likelihood, SpectralKernel
 from qsgp.kernels import BY_NAME as KERNELS
-from qsgp.kernels import hyperparameters
+from qsgp.kernels import Tied, hyperparameters
 from qsgp.likelihoods import Gaussian, Laplace, Logistic
 from qsgp.options import FEATURES, LEARN_POINTS, Options, Sizes
 from qsgp.problem import Problem
@@ -39,20 +40,24 @@ def learn(
     halt: Callable[[], bool] = lambda: False,
     spare: int = 0,
     left: Callable[[], float] = lambda: 0.0,
+    units: Float[Tensor, " d"] | None = None,
 ) -> tuple[Kernel, Likelihood]:
     """Kernel and its parameters by the evidence of more and more rows, ``most`` at last; float64.
 
     Up to ``spare`` rows are taken while a search on more of them can be expected to end within the seconds ``left``.
+    ``units``: what 1 of each standardised input was before.
     """
-    n, d = x.shape
-    lengthscale, variance = hyperparameters(math.sqrt(d), 1.0, d=d, dtype=torch.float64)
-    sites = first_likelihood(options.likelihood)
-    names = ["matern32", "rbf", "matern52"] if options.kernel == "auto" else [options.kernel]
-    if options.basis == "grid":
-        names = ["rbf"]  # the one kernel that is a product over its inputs
-    candidates = [KERNELS[name](lengthscale, variance) for name in names]
+    n, sites = len(x), first_likelihood(options.likelihood)
+    if options.likelihood == "logistic" and x.shape[1] > many_inputs.MANY and options.learn_hyperparameters:
+        as_numbers = replace(options, likelihood="gaussian")
+        kernel, _ = learn(x, Y - Y.mean(0), weight, as_numbers, most, halt, spare, left, units)
+        some = some_rows(n, max(4, int(LEARN_POINTS / math.sqrt(Y.shape[1]))), options.seed)
+        few_rows = [table[some].double().cpu() for table in (x, Y, weight)]
+        return many_inputs.with_best_variance(kernel, sites, *few_rows), sites
+    candidates = first_kernels(x, options, units)
     if not options.learn_hyperparameters or n < _LEAST_LEARNED:
-        return candidates[0], sites
+        first = candidates[0]
+        return first.kernel if isinstance(first, Tied) else first, sites
 
     # A matrix of a thousand rows is not worth the way to a GPU and back.
     device = options.device if most > LEARN_POINTS else "cpu"
@@ -87,8 +92,20 @@ def learn(
             more = rows * _GROWTH <= min(spare, n) and next_one < left()
             rows, iterations = int(rows * _GROWTH) if more else rows, 8
         most = max(most, rows)
-    found = search(found[:1], most, 60, 1e-5)
-    return on(found[0][0], "cpu"), on(found[0][1], "cpu")
+    kernel, sites, _ = search(found[:1], most, 60, 1e-5)[0]
+    return on(kernel.kernel if isinstance(kernel, Tied) else kernel, "cpu"), on(sites, "cpu")
+
+
+def first_kernels(x: Float[Tensor, "n d"], options: Options, units: Float[Tensor, " d"] | None) -> list[Kernel]:
+    """Where searches begin: a lengthscale for each input, or for very many inputs common ones."""
+    d = x.shape[1]
+    lengthscale, variance = hyperparameters(math.sqrt(d), 1.0, d=d, dtype=torch.float64)
+    names = ["matern32", "rbf", "matern52"] if options.kernel == "auto" else [options.kernel]
+    if options.basis == "grid":
+        names = ["rbf"]  # the one kernel that is a product over its inputs
+    if d > many_inputs.MANY:
+        return many_inputs.tied_kernels(names, x[:_COMPARED_POINTS], lengthscale, units)
+    return [KERNELS[name](lengthscale, variance) for name in names]
 
 
 def on(part: P, device: str) -> P:
@@ -102,6 +119,8 @@ def some_rows(n: int, most: int, seed: int) -> Tensor:
 
 
 def lengthscale_prior(kernel: Kernel) -> Float[Tensor, ""]:
+    if isinstance(kernel, Tied):
+        return -0.5 * (kernel.log_scale / 1.5).square()
     return log_density_of_lengthscale(kernel.parameters()["log_lengthscale"])
 
 

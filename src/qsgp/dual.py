@@ -23,17 +23,28 @@ class System:
 
     kernel: SpectralKernel
     x: Float[Tensor, "n d"]
-    noise: Float[Tensor, " n"]
+    noise: Float[Tensor, "n g"]
     A: Float[Tensor, "n c"]
+    group: Int[Tensor, " c"] | None = None  # which noise a column has; None: there is but one
+
+    def values(self, rows: Int[Tensor, " b"]) -> Float[Tensor, "b c"]:
+        """K A at ``rows``."""
+        return product(self.kernel, self.x[rows], self.x, self.A)
 
     def visit(self, rows: Int[Tensor, " b"], R: Float[Tensor, "b c"], relax: float = 1.0) -> Float[Tensor, "b c"]:
-        """Solve the equations of ``rows``, whose right-hand sides are ``R``, exactly; their residual just before.
+        """Solve the equations of ``rows``, whose right-hand sides are ``R``, exactly; their residual just before."""
+        return self.solve(rows, self.values(rows), R, relax)
+
+    def solve(
+        self, rows: Int[Tensor, " b"], f: Float[Tensor, "b c"], R: Float[Tensor, "b c"], relax: float = 1.0
+    ) -> Float[Tensor, "b c"]:
+        """The same for known values ``f``, from which noise and right-hand sides may have been made.
 
         ``relax`` times that change is made: between 1 and 2 blocks to come are anticipated (successive overrelaxation).
         """
-        x, noise = self.x[rows], self.noise[rows]
-        residual = R - product(self.kernel, x, self.x, self.A) - noise[:, None] * self.A[rows]
-        self.A[rows] += relax * _exact(self.kernel, x, noise, residual)
+        noise = self.noise[rows]
+        residual = R - f - (noise if self.group is None else noise[:, self.group]) * self.A[rows]
+        self.A[rows] += relax * _exact(self.kernel, self.x[rows], noise, residual, self.group)
         return residual
 
 
@@ -72,7 +83,7 @@ def solve(
     check_shape("noise", noise, (n,), "Give one noise variance for each row.")
     check_positive("noise", noise, "Without noise the system has no safe solution; use a small one.")
     check_sample_size("block", min(block, n), "n", n)
-    system = System(kernel, x, noise, torch.zeros_like(Y) if first is None else first.clone())
+    system = System(kernel, x, noise[:, None], torch.zeros_like(Y) if first is None else first.clone())
     result, size = Dual(kernel, x, system.A, []), max(float(Y.norm()), 1e-30)
     for epoch in range(epochs):
         blocks = shuffled(n, block, seed * 1_000_003 + epoch, x.device)
@@ -88,11 +99,21 @@ def shuffled(n: int, block: int, seed: int, device: torch.device) -> tuple[Int[T
     return torch.randperm(n, generator=torch.Generator().manual_seed(seed)).to(device).split(block)
 
 
-def _exact(kernel: SpectralKernel, x: Tensor, noise: Tensor, residual: Tensor) -> Tensor:
-    """(K_bb + D_b)^-1 r in float64: float32 has no factor once noise / variance falls below 1e-6 or so."""
-    K = kernel(x, x).double()
-    K.diagonal().add_(noise.double())
-    return torch.cholesky_solve(residual.double(), torch.linalg.cholesky(K)).to(residual)
+def _exact(
+    kernel: SpectralKernel,
+    x: Float[Tensor, "b d"],
+    noise: Float[Tensor, "b g"],
+    residual: Float[Tensor, "b c"],
+    group: Int[Tensor, " c"] | None,
+) -> Float[Tensor, "b c"]:
+    """(K_bb + D_b)^-1 r, a factor for each D, in float64: float32 has none once noise / variance is below 1e-6."""
+    K, change = kernel(x, x).double(), torch.empty_like(residual)
+    prior = K.diagonal().clone()
+    for number, own in enumerate(noise.double().mT):
+        columns = slice(None) if group is None else group == number
+        K.diagonal().copy_(prior + own)
+        change[:, columns] = torch.cholesky_solve(residual[:, columns].double(), torch.linalg.cholesky(K)).to(residual)
+    return change
 
 
 def product(kernel: SpectralKernel, x: Tensor, z: Tensor, V: Tensor) -> Tensor:

@@ -189,7 +189,7 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
             return watch.record(lambda: self._as_fitted(scaling, posterior(), int(record["iteration"])))
 
         data = (torch.from_numpy(x), torch.from_numpy(targets), torch.from_numpy(weight))
-        trained = train(*data, options, sizes, report)
+        trained = train(*data, options, sizes, report, torch.from_numpy(scaling.x_scale))
         for name, value in self._as_fitted(scaling, trained.posterior, trained.iterations).items():
             setattr(self, name, value)
         self.history_ = trained.history

@@ -80,10 +80,9 @@ def _check_rows_covariance(estimator: Any) -> None:
     others = ("basis", "n_features", "optimizer", "batch_points", "batch_features", "support_points", "max_iter", "tol")
     named = [name for name in others if getattr(estimator, name) != "auto"]
     named += ["checkpoint"] if estimator.checkpoint is not None else []
-    if likelihood_of(estimator) != "gaussian" or named:
-        found = f"with {', '.join(named)} given" if named else f"with likelihood {likelihood_of(estimator)!r}"
+    if named:
         raise ValueError(
-            f"Expected covariance {estimator.covariance!r} with Gaussian noise and all else at 'auto', got it {found}. "
+            f"Expected covariance {estimator.covariance!r} with all else at 'auto', got it with {', '.join(named)}. "
             "Leave these out, or choose 'meanfield', 'chevron' or 'full'."
         )
 

@@ -27,9 +27,20 @@ class Pace:
     variance_points: int
     draws: int
 
-    def rows(self, seconds: float) -> int:
-        """Half of the time for about eight epochs of n^2 kernel values."""
-        return max(SMALL, int(math.sqrt(seconds / 2 * self.values / 8)))
+    def rows(self, seconds: float, columns: int) -> int:
+        """Half of the time for about eight epochs of n^2 kernel values; more columns than usual slow them down."""
+        values = self.values * min(1.0, (1 + self.draws) / columns)
+        return max(SMALL, int(math.sqrt(seconds / 2 * values / 8)))
+
+    def of_each(self, groups: int) -> "Pace":
+        """With a variance for each of several outputs: factors are as many, so matrices are smaller."""
+        root = math.sqrt(groups)
+        return replace(
+            self,
+            block=max(500, int(self.block / root)),
+            variance_points=max(200, int(self.variance_points / root)),
+            draws=max(2, self.draws // groups),
+        )
 
 
 PACES = {
@@ -84,10 +95,13 @@ class Options:
 
     @property
     def wants_dual(self) -> bool:
-        """All is left to us, and noise is Gaussian."""
+        """All is left to us."""
         named = (self.n_features, self.batch_points, self.batch_features, self.support_points, self.max_iter, self.tol)
-        open_ = all(value is None for value in named) and self.checkpoint is None and self.likelihood == "gaussian"
-        return self._plain and open_
+        return self._plain and all(value is None for value in named) and self.checkpoint is None
+
+    def groups(self, outputs: int) -> int:
+        """Variances that a model of so many outputs has: other sites than Gaussian ones curve each in its own way."""
+        return 1 if self.likelihood == "gaussian" else outputs
 
 
 @dataclass(frozen=True)
@@ -100,7 +114,7 @@ class Sizes:
     held_out: int  # of those, until the last epoch
     block: int  # rows of a block
     variance_points: int  # whose GP gives the variance of such a mean
-    draws: int  # of the posterior, for the same purpose
+    draws: int  # of the posterior, for the same purpose; of each variance
     learn_points: int
     learn_most: int  # when there is time to spare
     m: int
@@ -117,10 +131,11 @@ class Sizes:
         if self.closed_form:
             parts["closed form"] = max(learning, (7 + outputs) * 8 * n**2)
         elif self.dual:
-            columns = outputs + self.draws
+            groups = options.groups(outputs)
+            columns = outputs + groups * self.draws
             parts["columns"] = self.dual_rows * (d + 5 * columns) * item
             parts["blocks"] = max(
-                learning, 8 * self.block * (4 * self.block + 3 * columns), 32 * self.variance_points**2
+                learning, 8 * self.block * (4 * self.block + 3 * columns), 16 * (1 + groups) * self.variance_points**2
             )
         else:
             width = outputs + 2 + {"chevron": options.dense_columns, "full": self.m}.get(options.covariance, 0)
@@ -140,12 +155,16 @@ def sized(n: int, d: int, outputs: int, options: Options, *, closed_form: bool =
     m = options.n_features or (min(CENTRES, n) if options.relevance else FEATURES)
     if options.basis == "inducing" or options.relevance:
         m = min(m, n)
-    pace, seconds = options.pace, options.max_time or SECONDS
-    rows = min(n, pace.rows(seconds))
+    groups, seconds = options.groups(outputs), options.max_time or SECONDS
+    pace = options.pace.of_each(groups)
+    draws = 0 if options.covariance == "support" else pace.draws
+    rows = min(n, options.pace.rows(seconds, outputs + groups * draws))
     closed_form = closed_form or not options.wants_table(n)
     learned = LEARN_POINTS
     if options.wants_dual and not closed_form:  # the evidence of k rows costs k^3
-        learned = max(learned, int(pace.learn_points * min(1.5, (seconds / SECONDS) ** (1 / 3))))
+        # sites that are not Gaussian are tightened at every step of the search
+        most = pace.learn_points if options.likelihood == "gaussian" else pace.learn_points // 2
+        learned = max(learned, int(most * min(1.5, (seconds / SECONDS) ** (1 / 3))))
     newton = options.optimizer == "auto" and options.basis != "inducing" and m <= 4 * FEATURES
     learned = max(4, int(learned / math.sqrt(outputs)))
     sizes = Sizes(
@@ -155,7 +174,7 @@ def sized(n: int, d: int, outputs: int, options: Options, *, closed_form: bool =
         held_out=min(1000, rows // 20),
         block=min(pace.block, rows),
         variance_points=min(pace.variance_points, rows),
-        draws=0 if options.covariance == "support" else pace.draws,
+        draws=draws,
         learn_points=learned,
         # Only where the clock decides already: without it equal seeds must give equal models.
         learn_most=2 * learned if options.max_time and options.wants_dual and not closed_form else learned,

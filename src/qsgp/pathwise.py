@@ -55,7 +55,7 @@ def noise_draws(n: int, count: int, seed: int, like: Tensor) -> Float[Tensor, "n
     return torch.randn(n, count, generator=generator, dtype=like.dtype, device=like.device)
 
 
-def fit_blend(spread: Float[Tensor, "h s"], support: Float[Tensor, " h"]) -> Float[Tensor, " two"]:
+def fit_blend(spread: Float[Tensor, "h g s"], support: Float[Tensor, "h g"]) -> Float[Tensor, "g two"]:
     """How far the variance of the support points may be trusted beside that of ``s`` draws: (ratio, worth in draws).
 
     The variance of few draws is unbiased but noisy (relative variance 2 / s), that of the support points smooth but too
@@ -63,18 +63,18 @@ def fit_blend(spread: Float[Tensor, "h s"], support: Float[Tensor, " h"]) -> Flo
     true quotient r, and rho = E r^2 / ratio^2 - 1 is how much r differs from row to row. The best linear blend of the
     two then counts ``ratio * support`` like 2 (1 + rho) / rho draws.
     """
-    s = spread.shape[1]
-    q = spread.double().square().mean(1) / support.double()
-    ratio = q.mean()
-    rho = (q.square().mean() / (1 + 2 / s) / ratio.square() - 1).clamp(0.01, 10.0)
-    return torch.stack((ratio, 2 * (1 + rho) / rho))
+    s = spread.shape[2]
+    q = spread.double().square().mean(2) / support.double()
+    ratio = q.mean(0)
+    rho = (q.square().mean(0) / (1 + 2 / s) / ratio.square() - 1).clamp(0.01, 10.0)
+    return torch.stack((ratio, 2 * (1 + rho) / rho), 1)
 
 
 def blended(
-    spread: Float[Tensor, "t s"], support: Float[Tensor, " t"], blend: Float[Tensor, " two"]
-) -> Float[Tensor, " t"]:
+    spread: Float[Tensor, "t g s"], support: Float[Tensor, "t g"], blend: Float[Tensor, "g two"]
+) -> Float[Tensor, "t g"]:
     """The variance at new inputs from draws and support points; with no draws that of the support points."""
-    s, (ratio, worth) = spread.shape[1], blend.to(support)
+    s, (ratio, worth) = spread.shape[2], blend.to(support).unbind(1)
     if not s:
         return support
-    return (spread.to(support).square().sum(1) + worth * ratio * support) / (s + worth)
+    return (spread.to(support).square().sum(2) + worth * ratio * support) / (s + worth)

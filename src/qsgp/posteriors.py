@@ -157,20 +157,20 @@ class Features:
 
 @dataclass(frozen=True)
 class KernelFunctionsAtRows:
-    """The exact GP's mean k(x, X) A for many rows. Its variance is a blend: that of posterior draws (further columns of
-    A, `pathwise`), and that of the GP that knows some rows U, each counting for n / p rows:
-    k(x, x) - k(x, U) (K_UU + (p / n) noise)^-1 k(U, x)."""
+    """The GP's mean k(x, X) A for many rows. Its variance is a blend: that of posterior draws (further columns of A,
+    `pathwise`), and that of the GP that knows some rows U, each counting for n / p rows:
+    k(x, x) - k(x, U) (K_UU + (p / n) noise)^-1 k(U, x). One for all outputs (Gaussian noise), or one for each."""
 
     kernel: Kernel
     likelihood: Likelihood
     x: Float[Tensor, "n d"]
-    A: Float[Tensor, "n c"]  # of the outputs, then of the draws
+    A: Float[Tensor, "n c"]  # of the outputs, then of the draws of each variance
     U: Float[Tensor, "p d"]
-    noise: Float[Tensor, ""]  # of a support point: (p / n) times that of a row
+    noise: Float[Tensor, "p g"]  # of a support point: (p / n) times that of a row
     outputs: int
     seed: int  # of the prior draws
-    blend: Float[Tensor, " two"]
-    factor: Float[Tensor, "p p"] = field(repr=False)
+    blend: Float[Tensor, "g two"]
+    factor: Float[Tensor, "g p p"] = field(repr=False)
 
     rows_at_a_time: ClassVar[int] = 2048
 
@@ -188,58 +188,71 @@ class KernelFunctionsAtRows:
         blend: Tensor | None = None,
     ) -> "KernelFunctionsAtRows":
         with torch.no_grad():
+            noise = noise.expand(len(U), 1) if noise.ndim == 0 else noise  # one number in files of format 1
             double = kernel.with_parameters({name: value.double() for name, value in kernel.parameters().items()})
             K = double(U.double(), U.double())
-            K.diagonal().add_(noise.double() + 1e-10 * K[0, 0])
-            blend = torch.ones(2, dtype=torch.float64, device=x.device) if blend is None else blend
-            return cls(kernel, likelihood, x, A, U, noise, outputs, seed, blend, torch.linalg.cholesky(K))
+            K.diagonal().add_(1e-10 * K[0, 0])
+            factor = torch.stack([torch.linalg.cholesky(K + torch.diag(own)) for own in noise.double().mT])
+            blend = torch.ones(len(factor), 2, dtype=torch.float64, device=x.device) if blend is None else blend
+            return cls(kernel, likelihood, x, A, U, noise, outputs, seed, blend.reshape(-1, 2), factor)
 
     @property
     def draws(self) -> int:
-        return self.A.shape[1] - self.outputs
+        """For each variance."""
+        return (self.A.shape[1] - self.outputs) // len(self.factor)
 
     def bytes_per_row(self, draws: int = 0) -> int:
-        return 8 * (5 * len(self.U) + 4 * self.A.shape[1] + (2 * _PRIOR_FEATURES + 3 * draws if draws else 0))
+        own = (3 + 2 * len(self.factor)) * len(self.U) + 4 * self.A.shape[1]
+        return 8 * (own + (2 * _PRIOR_FEATURES + 3 * draws * self.outputs if draws else 0))
 
     @torch.no_grad()
     def pieces(
         self, x: Float[Tensor, "t d"]
-    ) -> tuple[Float[Tensor, "t o"], Float[Tensor, "t s"], Float64[Tensor, " t"]]:
+    ) -> tuple[Float[Tensor, "t o"], Float[Tensor, "t g s"], Float64[Tensor, "t g"]]:
         """Mean, draws about it, and the variance that the support points leave."""
-        x, kernel = x.to(self.x), spectral(self.kernel)
+        x, kernel, groups = x.to(self.x), spectral(self.kernel), len(self.factor)
         known = product(kernel, x, self.x, self.A)
-        spread = prior_draws(kernel, x, self.draws, self.seed) - known[:, self.outputs :]
-        half = torch.linalg.solve_triangular(self.factor, kernel(self.U, x).double(), upper=False)
-        prior = kernel.diag(x).double()
-        return known[:, : self.outputs], spread, (prior - half.square().sum(0)).clamp_min(1e-12 * prior)
+        spread = prior_draws(kernel, x, groups * self.draws, self.seed) - known[:, self.outputs :]
+        return known[:, : self.outputs], spread.unflatten(1, (groups, self.draws)), self.support_variance(x)
+
+    @torch.no_grad()
+    def support_variance(self, x: Float[Tensor, "t d"]) -> Float64[Tensor, "t g"]:
+        cross, prior = self.kernel(self.U, x).double(), self.kernel.diag(x).double()
+        known = [torch.linalg.solve_triangular(own, cross, upper=False).square().sum(0) for own in self.factor]
+        return torch.stack([(prior - each).clamp_min(1e-12 * prior) for each in known], 1)
 
     def latent(self, x: Float[Tensor, "t d"]) -> tuple[Float[Tensor, "t o"], Float[Tensor, "t o"]]:
         mean, spread, support = self.pieces(x)
-        return mean, blended(spread, support, self.blend).to(mean)[:, None].expand_as(mean)
+        return mean, blended(spread, support, self.blend).to(mean).expand_as(mean)
 
     @torch.no_grad()
     def sample(self, x: Float[Tensor, "t d"], count: int, seed: int) -> Float[Tensor, "count t o"]:
         """The mean and a spread whose covariance is the blend's: a mixture of the draws, and a prior draw less what the
         support points know of it."""
-        x, outputs = x.to(self.x), self.outputs
+        x, s = x.to(self.x), self.draws
         mean, spread, _ = self.pieces(x)
         generator = torch.Generator().manual_seed(seed)
         basis = Fourier(spectral(self.kernel), _PRIOR_FEATURES, seed=seed)
-        w = torch.randn(_PRIOR_FEATURES, count * outputs, generator=generator, dtype=torch.float64).to(x)
-        noise = torch.randn(len(self.U), count * outputs, generator=generator, dtype=torch.float64).to(self.factor)
-        known = basis.phi_v(self.U, w).double() + self.noise.double().sqrt() * noise
-        taken = self.kernel(x, self.U).double() @ torch.cholesky_solve(known, self.factor)
-        own, s = basis.phi_v(x, w).double() - taken, self.draws
-        if s:
-            mixing = torch.randn(s, count * outputs, generator=generator, dtype=torch.float64).to(own)
-            ratio, worth = self.blend.to(own)
-            own = (spread.double() @ mixing + (worth * ratio).sqrt() * own) / (s + worth).sqrt()
-        return (mean[:, None] + own.to(x).unflatten(1, (count, outputs))).transpose(0, 1)
+        w = torch.randn(_PRIOR_FEATURES, count * self.outputs, generator=generator, dtype=torch.float64).to(x)
+        noise = torch.randn(len(self.U), count * self.outputs, generator=generator, dtype=torch.float64)
+        mixing = torch.randn(s, count * self.outputs, generator=generator, dtype=torch.float64)
+        at_support, at_x = basis.phi_v(self.U, w).double(), basis.phi_v(x, w).double()
+        noise, mixing, cross = noise.to(at_x), mixing.to(at_x), self.kernel(x, self.U).double()
+        draws = []
+        for output in range(self.outputs):
+            g, own = output % len(self.factor), slice(output * count, (output + 1) * count)
+            known = at_support[:, own] + self.noise[:, g, None].double().sqrt() * noise[:, own]
+            draw = at_x[:, own] - cross @ torch.cholesky_solve(known, self.factor[g])
+            if s:
+                ratio, worth = self.blend[g].to(draw)
+                draw = (spread[:, g].double() @ mixing[:, own] + (worth * ratio).sqrt() * draw) / (s + worth).sqrt()
+            draws.append((mean[:, output, None] + draw.to(x)).mT)
+        return torch.stack(draws, 2)
 
     def parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         header = {"kind": "kernel functions at rows", **describe(self.kernel, self.likelihood)}
         header |= {"outputs": self.outputs, "seed": self.seed}
-        tensors = {"x": self.x, "A": self.A, "U": self.U, "noise": self.noise, "blend": self.blend}
+        tensors = {"x": self.x, "A": self.A, "U": self.U, "noise": self.noise.contiguous(), "blend": self.blend}
         return header, tensors | tensors_of(self.kernel, self.likelihood)
 
 

@@ -48,19 +48,19 @@ def refine(
     e = noise_draws(n, _DRAWS, seed, x)
     theta: Parameters = {**kernel.parameters(), "log_noise_variance": noise_variance.log()}
     moments = {name: Moments(torch.zeros_like(value), torch.zeros_like(value)) for name, value in theta.items()}
-    system = System(kernel, x, noise_variance / weight, x.new_zeros(n, outputs + _DRAWS))
+    system = System(kernel, x, (noise_variance / weight)[:, None], x.new_zeros(n, outputs + _DRAWS))
     steps, t = epochs * -(-n // block), 0
     path: list[Parameters] = []
     for epoch in range(_WARM + epochs):
         for rows in shuffled(n, block, seed * 1_000_003 + epoch, x.device):
-            own = system.noise[rows, None]
+            own = system.noise[rows]
             draws = prior_draws(system.kernel, x[rows], _DRAWS, seed) + own.sqrt() * e[rows]
             system.visit(rows, torch.cat([Y[rows], draws], 1))
             if halt():
                 break
             if epoch < _WARM:
                 continue
-            slope = slopes(system.kernel, x, system.A, sign, system.noise, rows)
+            slope = slopes(system.kernel, x, system.A, sign, system.noise[:, 0], rows)
             slope["log_lengthscale"] += _prior_slope(theta["log_lengthscale"])
             t += 1
             for name, value in theta.items():
@@ -68,7 +68,7 @@ def refine(
                 theta[name], moments[name] = adam(value, moments[name], -slope[name], now, t, (0.9, 0.99))
             path.append(dict(theta))
             system.kernel = at(kernel, theta)
-            system.noise = theta["log_noise_variance"].exp() / weight
+            system.noise = (theta["log_noise_variance"].exp() / weight)[:, None]
         if halt():
             break
         tell({"phase": "hyperparameters", "iteration": epoch + 1, "seconds": time.perf_counter() - began})

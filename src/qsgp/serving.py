@@ -158,6 +158,7 @@ class _AtRows(nn.Module):
 
     A: Tensor
     root: Tensor
+    blend: Tensor
     omega: Tensor
     weights: Tensor
 
@@ -165,26 +166,29 @@ class _AtRows(nn.Module):
         super().__init__()
         self.kernel, self.support = (_Kernel(posterior.kernel, Z) for Z in (posterior.x, posterior.U))
         self.least = 1e-12 * float(self.kernel.variance)
-        self.outputs, self.draws = posterior.outputs, posterior.draws
-        self.ratio, self.worth = posterior.blend.tolist()
+        self.outputs, self.draws, groups = posterior.outputs, posterior.draws, len(posterior.factor)
+        self.register_buffer("blend", posterior.blend.double().cpu())
         self.register_buffer("A", posterior.A.double().cpu())
         eye = torch.eye(len(posterior.U), dtype=torch.float64, device=posterior.factor.device)
-        self.register_buffer("root", torch.linalg.solve_triangular(posterior.factor, eye, upper=False).mT.cpu())
-        omega, weights = prior_tables(spectral(posterior.kernel), self.draws, posterior.seed)
+        roots = [torch.linalg.solve_triangular(factor, eye, upper=False).mT.cpu() for factor in posterior.factor]
+        self.register_buffer("root", torch.stack(roots))
+        omega, weights = prior_tables(spectral(posterior.kernel), groups * self.draws, posterior.seed)
         self.register_buffer("omega", omega.cpu())
         self.register_buffer("weights", weights.cpu())
 
     def forward(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        known = self.kernel(z) @ self.A
+        known, at_support = self.kernel(z) @ self.A, self.support(z)
         mean = known[:, : self.outputs]
-        variance = self.kernel.variance - (self.support(z) @ self.root).square().sum(1, keepdim=True)
-        variance = variance.clamp_min(self.least)
+        left = [self.kernel.variance - (at_support @ root).square().sum(1) for root in self.root]
+        variance = torch.stack(left, 1).clamp_min(self.least)
         if self.draws:
             angle = torch.einsum("td,dsp->tsp", z, self.omega)
             cosine, sine = self.weights.unbind(2)
             prior = (angle.cos() * cosine + angle.sin() * sine).sum(2)
-            square = (prior - known[:, self.outputs :]).square().sum(1, keepdim=True)
-            variance = (square + self.worth * self.ratio * variance) / (self.draws + self.worth)
+            square = (prior - known[:, self.outputs :]).square()
+            square = torch.stack([part.sum(1) for part in square.split(self.draws, 1)], 1)
+            ratio, worth = self.blend.unbind(1)
+            variance = (square + worth * ratio * variance) / (self.draws + worth)
         return mean, variance.expand_as(mean)
 
 

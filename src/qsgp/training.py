@@ -43,8 +43,12 @@ def train(
     options: Options,
     sizes: Sizes,
     report: Report | None = None,
+    units: Float[Tensor, " d"] | None = None,
 ) -> Trained:
-    """Hyperparameters, then the closed form or the table of features. Rows of weight 0 are left out."""
+    """Hyperparameters, then the closed form or the table of features. Rows of weight 0 are left out.
+
+    ``units`` of the inputs before they were standardised: where they are alike, as pixels are, it may pay to know.
+    """
     keep = torch.nonzero(weight > 0)[:, 0]
     if len(keep) < len(x):
         x, Y, weight = x[keep], Y[keep], weight[keep]
@@ -56,7 +60,7 @@ def train(
         else:
             learning = Halt(pressed, _LEARNING * options.max_time if options.max_time else math.inf)
             kernel, sites = learn(
-                x, Y, weight, options, sizes.learn_points, learning, sizes.learn_most, lambda: learning.left
+                x, Y, weight, options, sizes.learn_points, learning, sizes.learn_most, lambda: learning.left, units
             )
         if sizes.closed_form:
             return Trained(ClosedForm.build(kernel, sites, x.double(), Y.double(), weight.double()))

@@ -9,6 +9,7 @@ from qsgp.kernels.compose import Product, Sum
 from qsgp.kernels.matern import Matern12, Matern32, Matern52
 from qsgp.kernels.squared_exponential import SquaredExponential
 from qsgp.kernels.stationary import hyperparameters
+from qsgp.kernels.tied import Tied
 
 # constructors of (lengthscale, variance); all can draw frequencies
 BY_NAME: dict[str, Callable[[Tensor, Tensor], Kernel]] = {
@@ -26,5 +27,6 @@ __all__ = [
     "Product",
     "SquaredExponential",
     "Sum",
+    "Tied",
     "hyperparameters",
 ]

@@ -1,0 +1,71 @@
+"""Hundreds of inputs, such as pixels: lengthscales in given proportions, for classes from a regression on the labels.
+
+The bound of the logistic evidence from few rows wants functions that are nearly linear there; the evidence of the
+labels taken for numbers does not, and has one factor for all classes. How large the functions are, rows held out say.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from qsgp.closed_form import Sites, Solved, solve, variance_at_data
+from qsgp.interfaces import Kernel, Likelihood, SpectralKernel
+from qsgp.kernels import BY_NAME, Tied
+from qsgp.row_sites import quadratic_sites
+
+MANY = 128  # inputs beyond which a lengthscale for each cannot be learned from some thousand rows
+VARIANCES = (1.0, 4.0, 16.0, 64.0, 256.0)
+ROUNDS = 20
+
+
+def tied_kernels(
+    names: list[str], x: Float[Tensor, "n d"], lengthscale: Float[Tensor, " d"], units: Float[Tensor, " d"] | None
+) -> list[Kernel]:
+    """Kernels with equal lengthscales of the standardised inputs, and with equal ones of the inputs as they came.
+
+    ``units``: what 1 of each standardised input was before. Pixels share a unit; standardised, those that are nearly
+    always blank would be the loudest. The evidence chooses.
+    """
+    starts, one = [lengthscale], torch.ones((), dtype=lengthscale.dtype)
+    if units is not None:
+        spread = (units.to(lengthscale) * x.to(lengthscale).std(0, correction=0)).norm().clamp_min(1e-300)
+        starts.append((spread / units.to(lengthscale)).clamp(1e-6, 1e6))
+    kernels = [BY_NAME[name](start, one) for name in names for start in starts]
+    return [Tied.of(kernel) for kernel in kernels if isinstance(kernel, SpectralKernel)]
+
+
+@torch.no_grad()
+def with_best_variance(
+    kernel: Kernel,
+    likelihood: Likelihood,
+    x: Float[Tensor, "n d"],
+    Y: Float[Tensor, "n o"],
+    weight: Float[Tensor, " n"],
+) -> Kernel:
+    """The signal variance under which three quarters of the rows predict the last quarter best; some 50 factors."""
+    kept = len(x) * 3 // 4
+    held, best = slice(kept, None), (-float("inf"), kernel)
+    for variance in VARIANCES:
+        log_variance = torch.tensor(variance, dtype=x.dtype, device=x.device).log()
+        own = kernel.with_parameters(kernel.parameters() | {"log_variance": log_variance})
+        Gram, cross, total = own(x[:kept], x[:kept]), own(x[:kept], x[held]), 0.0
+        for y in Y.mT:
+            solved = _solved(Gram, likelihood, y[:kept], weight[:kept])
+            half = torch.linalg.solve_triangular(solved.factor, solved.sites.root[:, None] * cross, upper=False)
+            left = (own.diag(x[held]) - half.square().sum(0)).clamp_min(0)
+            total += float((weight[held] * likelihood.log_density(y[held], cross.mT @ solved.alpha, left)).sum())
+        best = max(best, (total, own), key=lambda each: each[0])
+    return best[1]
+
+
+def _solved(Gram: Float[Tensor, "n n"], likelihood: Likelihood, y: Tensor, weight: Tensor) -> Solved:
+    """The posterior whose sites are those about itself."""
+    mean, variance = torch.zeros_like(y), Gram.diagonal()
+    for _ in range(ROUNDS):
+        linear, precision = quadratic_sites(likelihood, y, mean, variance)
+        solved = solve(Gram, Sites(y.new_zeros(()), weight * linear, weight * precision))
+        before, mean = mean, Gram @ solved.alpha
+        variance = variance_at_data(solved, Gram.diagonal())
+        if float((mean - before).abs().max()) < 0.01 * (1 + float(mean.abs().max())):
+            break
+    return solved
