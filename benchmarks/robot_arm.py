@@ -55,7 +55,8 @@ def qsgp(n: int, seconds: float, reach: float, tests: int, device: str, known: l
     fitted = time.perf_counter()
     mean, deviation = model.predict(x_new, return_std=True)
     reached = [record["seconds"] for record in model.history_ if record.get("rmse", math.inf) <= reach]
-    found = scores(y_new, mean, np.square(deviation)) | {"fit_s": fitted - made, "kernel": model.kernel_}
+    found = scores(y_new, mean, np.square(deviation)) | {"fit_s": fitted - made, "epochs": model.n_iter_}
+    found["kernel"] = model.kernel_
     if len(known) > 1:
         found["rmse_expected"] = (extrapolated(known, "rmse", n) + NOISE**2) ** 0.5
         found["mnlp_expected"] = extrapolated(known, "mnlp", n) + FLOOR
@@ -66,8 +67,8 @@ def row(key: dict[str, Any], measure: Callable[[], dict[str, Any]]) -> dict[str,
     cuda = key["device"].startswith("cuda")
     if cuda:
         torch.cuda.reset_peak_memory_stats()
-    empty = dict.fromkeys(("rmse", "mnlp", "rmse_expected", "mnlp_expected", "coverage95", "kernel", "fit_s"))
-    empty |= dict.fromkeys(("reach_s", "data_s"))
+    empty = dict.fromkeys(("rmse", "mnlp", "rmse_expected", "mnlp_expected", "coverage95", "kernel", "epochs"))
+    empty |= dict.fromkeys(("fit_s", "reach_s", "data_s"))
     return key | empty | measure() | {"peak_mb": torch.cuda.max_memory_allocated() / 1e6 if cuda else None}
 
 
