@@ -26,6 +26,7 @@ from qsgp.support_variance import SupportVariance
 from table import Collected, arguments
 
 LENGTHSCALE, VARIANCE, RATE = 5.0, 300.0, 0.02
+METHODS = ["newton", "adagrad", "preconditioned"]
 # task, method, m, m_tilde, seconds of descent; calibration comes on top
 FULL = [
     ("odd", "newton", 1_000_000, 20_000, 25.0),
@@ -181,11 +182,14 @@ def row(data: Data, task: str, method: str, m: int, m_tilde: int, seconds: float
 def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--quick", action="store_true", help="4,000 rows and features, for a CPU")
+    parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     chosen = parser.parse_args()
     data = read(4_000, 400, chosen.device) if chosen.quick else read(None, 4_000, chosen.device)
     rows = Collected(chosen.json, "MNIST, Fourier features, logistic sites")
     for case in QUICK if chosen.quick else FULL:
+        if case[1] not in chosen.methods:
+            continue
         names = ("task", "method", "m", "batch_features")
         key = dict(zip(names, case, strict=False)) | {"n": len(data.x), "device": chosen.device}
         rows.add(key, lambda case=case: row(data, *case))

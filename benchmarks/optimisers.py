@@ -151,6 +151,7 @@ def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--quick", action="store_true", help="8,000 rows and few features, for a CPU")
     parser.add_argument("--support", type=int, help="support points; 4,000, or 800 with --quick")
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     chosen = parser.parse_args()
     rows, n = (
@@ -159,6 +160,8 @@ def main() -> None:
     )
     problem = Problem(n, chosen.support or (800 if chosen.quick else 4_000), chosen.device)
     for method, m, m_tilde, seconds in QUICK if chosen.quick else FULL:
+        if method not in chosen.methods:
+            continue
         key = {"n": n, "method": method, "m": m, "m_tilde": m_tilde, "device": chosen.device}
         rows.add(key, lambda case=(method, m, m_tilde, seconds): row(problem, *case))
     rows.show()

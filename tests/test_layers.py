@@ -112,6 +112,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "feature_dual": {"engine", "bases", "checks"},
     "feature_newton": {"feature_dual", "sites", "bases", "checks"},
     "support_variance": {"interfaces", "checks"},
+    "feature_posterior": {"feature_dual", "pathwise", "support_variance", "counter_rng", "bases"},
     "dual": {"engine", "interfaces", "checks"},
     "closed_form": {"interfaces", "likelihoods", "checks"},
     "hyperparameters": {"closed_form", "interfaces", "likelihoods", "checks"},

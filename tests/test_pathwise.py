@@ -47,7 +47,7 @@ def test_their_spread_is_the_exact_variance(name):
     assert ((squares.mean(1) - exact).abs() < 5 * squares.std(1) / count**0.5).all()
 
 
-@pytest.mark.parametrize("differs", [0.0, 0.5])
+@pytest.mark.parametrize("differs", [0.0, 0.5, 1.5])
 def test_the_blend_beats_both_its_parts(differs):
     """Variances that are ``ratio`` times those of the support points, more or less: the blend finds out how much."""
     generator = torch.Generator().manual_seed(0)
@@ -62,7 +62,20 @@ def test_the_blend_beats_both_its_parts(differs):
 
     assert loss(variance) < min(loss(spread[1000:].square().mean(2)), loss(found[0, 0] * support[1000:])) + 1e-3
     assert loss(variance) < loss(support[1000:]) - 0.05
-    assert found[0, 0] == pytest.approx(float((true / support)[:1000].mean()), rel=0.05)
+    if differs < 1:  # beyond, the mean of quotients is that of a few of them
+        assert found[0, 0] == pytest.approx(float((true / support)[:1000].mean()), rel=0.05)
+
+
+@pytest.mark.parametrize("freedom", [4.0, 20.0])
+def test_the_blend_finds_the_law_of_the_quotients(freedom):
+    """Inverse gamma quotients: the posterior mean of a variance is the blend, so its constants are known."""
+    torch.manual_seed(0)
+    support, scale = torch.rand(20_000, 1, dtype=torch.float64) + 0.1, 0.6
+    law = torch.distributions.Gamma(torch.tensor(freedom / 2).double(), torch.tensor(freedom * scale / 2).double())
+    true = support / law.sample((20_000, 1))
+    ratio, worth = fit_blend(true.sqrt()[..., None] * torch.randn(20_000, 1, 16, dtype=torch.float64), support)[0]
+    assert float(ratio) == pytest.approx(freedom * scale / (freedom - 2), rel=0.05)
+    assert float(worth) == pytest.approx(freedom - 2, rel=0.1)
 
 
 def test_without_draws_the_support_points_speak():

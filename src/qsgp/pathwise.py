@@ -14,6 +14,7 @@ from qsgp.counter_rng import normals
 from qsgp.interfaces import SpectralKernel
 
 _PAIRS = 512  # of a draw
+_ALIKE = 0.01  # least variance of log quotients: support points count for 200 draws at most
 
 
 def prior_draws(
@@ -58,16 +59,29 @@ def noise_draws(n: int, count: int, seed: int, like: Tensor) -> Float[Tensor, "n
 def fit_blend(spread: Float[Tensor, "h g s"], support: Float[Tensor, "h g"]) -> Float[Tensor, "g two"]:
     """How far the variance of the support points may be trusted beside that of ``s`` draws: (ratio, worth in draws).
 
-    The variance of few draws is unbiased but noisy (relative variance 2 / s), that of the support points smooth but too
-    large. With q = mean g_s^2 / support at rows of their own: E q = ratio, E q^2 = E r^2 (1 + 2 / s) for the
-    true quotient r, and rho = E r^2 / ratio^2 - 1 is how much r differs from row to row. The best linear blend of the
-    two then counts ``ratio * support`` like 2 (1 + rho) / rho draws.
+    The variance of few draws is unbiased but noisy, that of the support points smooth but too large, at some rows more
+    than at others. Let the true quotient of a row be inverse gamma with ``scale`` and ``freedom`` (Smyth, "Linear
+    models and empirical Bayes methods", 2004): q = mean g_s^2 / support at rows of their own tells both by the mean and
+    the variance of log q, which a few rows with large q do not rule. `blended` is the posterior mean of the variance.
     """
-    s = spread.shape[2]
-    q = spread.double().square().mean(2) / support.double()
-    ratio = q.mean(0)
-    rho = (q.square().mean(0) / (1 + 2 / s) / ratio.square() - 1).clamp(0.01, 10.0)
-    return torch.stack((ratio, 2 * (1 + rho) / rho), 1)
+    half = torch.tensor(spread.shape[2] / 2, dtype=torch.float64, device=spread.device)
+    log_q = (spread.double().square().mean(2) / support.double()).clamp_min(1e-30).log()
+    level = log_q.mean(0) - torch.digamma(half) + half.log()
+    differs = log_q.var(0, correction=0) - torch.special.polygamma(1, half)  # beyond what the noise of draws explains
+    freedom = 2 * _inverse_trigamma(differs.clamp_min(_ALIKE))
+    scale = torch.exp(level + torch.digamma(freedom / 2) - (freedom / 2).log())
+    worth = (freedom - 2).clamp_min(0.1)  # a mean exists beyond 2
+    return torch.stack((freedom * scale / worth, worth), 1)
+
+
+def _inverse_trigamma(value: Float64[Tensor, " g"]) -> Float64[Tensor, " g"]:
+    """By halving; trigamma falls from infinity to 0."""
+    low, high = torch.full_like(value, 1e-3), torch.full_like(value, 1e4)
+    for _ in range(60):
+        middle = (low * high).sqrt()
+        above = torch.special.polygamma(1, middle) > value
+        low, high = torch.where(above, middle, low), torch.where(above, high, middle)
+    return high
 
 
 def blended(

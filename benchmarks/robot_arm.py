@@ -1,0 +1,112 @@
+"""Robot-arm data of any size: `QSGPRegressor(max_time=...)`, and what exact GPs on fewer rows extrapolate to.
+
+Noise of deviation 0.05; the error of f and the excess of MNLP over the noise alone are taken to fall like a power of n
+(fitted to the exact GPs, whose kernel and hyperparameters come from the evidence of a part of the smallest of them).
+reach_s: seconds of training after the hyperparameters until the held-out RMSE of ``history_`` was --reach or less.
+Data are made on the host, where the estimator takes them from (data_s). peak_mb: of the GPU. Rows in the JSON file are
+not measured again.
+
+    python benchmarks/robot_arm.py --json robot_arm.json
+"""
+
+import math
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from covariance import Problem, exact, learned
+from qsgp import QSGPRegressor, metrics
+from qsgp.datasets import make_robot_arm
+from table import Collected, arguments
+
+NOISE = 0.05
+FLOOR = 0.5 * math.log(2 * math.pi * math.e * NOISE**2)  # MNLP of who knows f
+
+
+def scores(y: Any, mean: Any, variance: Any) -> dict[str, float]:
+    density = metrics.gaussian_log_density(y, mean, variance)
+    found = {"rmse": metrics.rmse(y, mean), "mnlp": metrics.mnlp(density)}
+    return found | {"coverage95": metrics.coverage(y, mean, variance)}
+
+
+def data(n: int, tests: int) -> tuple[np.ndarray, ...]:
+    return *make_robot_arm(n, NOISE), *make_robot_arm(tests, NOISE, random_state=1)
+
+
+def exact_gp(n: int, learn: int, tests: int, device: str) -> dict[str, Any]:
+    """In the unit of the data: targets are standardised by construction, inputs have lengthscales of their own."""
+    x, y, x_new, y_new = (torch.from_numpy(part).to(device) for part in data(n, tests))
+    began = time.perf_counter()
+    kernel, sigma2 = learned(x[:learn], y[:learn, None])
+    mean, variance = exact(Problem(x, y[:, None], x[:0], x_new, y_new, kernel, sigma2), 0)
+    found = scores(y_new, mean, variance + sigma2.double())
+    return found | {"fit_s": time.perf_counter() - began, "kernel": type(kernel).__name__}
+
+
+def qsgp(n: int, seconds: float, reach: float, tests: int, device: str, known: list[dict[str, Any]]) -> dict[str, Any]:
+    began = time.perf_counter()
+    x, y, x_new, y_new = data(n, tests)
+    made = time.perf_counter()
+    model = QSGPRegressor(max_time=seconds, device=device, random_state=0).fit(x, y)
+    fitted = time.perf_counter()
+    mean, deviation = model.predict(x_new, return_std=True)
+    reached = [record["seconds"] for record in model.history_ if record.get("rmse", math.inf) <= reach]
+    found = scores(y_new, mean, np.square(deviation)) | {"fit_s": fitted - made, "epochs": model.n_iter_}
+    found["kernel"] = model.kernel_
+    if len(known) > 1:
+        found["rmse_expected"] = (extrapolated(known, "rmse", n) + NOISE**2) ** 0.5
+        found["mnlp_expected"] = extrapolated(known, "mnlp", n) + FLOOR
+    return found | {"reach_s": reached[0] if reached else None, "data_s": made - began}
+
+
+def row(key: dict[str, Any], measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    cuda = key["device"].startswith("cuda")
+    if cuda:
+        torch.cuda.reset_peak_memory_stats()
+    empty = dict.fromkeys(("rmse", "mnlp", "rmse_expected", "mnlp_expected", "coverage95", "kernel", "epochs"))
+    empty |= dict.fromkeys(("fit_s", "reach_s", "data_s"))
+    return key | empty | measure() | {"peak_mb": torch.cuda.max_memory_allocated() / 1e6 if cuda else None}
+
+
+def extrapolated(known: list[dict[str, Any]], name: str, n: int) -> float:
+    """What is left above the noise at ``n`` rows, by a line through the logarithms."""
+    left = [one["rmse"] ** 2 - NOISE**2 if name == "rmse" else one["mnlp"] - FLOOR for one in known]
+    slope, level = np.polyfit([math.log(one["n"]) for one in known], np.log(left), 1)
+    return math.exp(level + slope * math.log(n))
+
+
+def main() -> None:
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--quick", action="store_true", help="thousands of rows and 20 s each, for a CPU")
+    parser.add_argument("--rows", nargs="+", type=int, help="10^5, 10^6, 10^7; with --quick 5,000, 10,000, 20,000")
+    parser.add_argument("--seconds", nargs="+", type=float, help="max_time of each; 60, 60, 300")
+    parser.add_argument("--exact", nargs="*", type=int, help="rows of exact GPs; 10,000, 30,000, 60,000")
+    parser.add_argument("--reach", type=float, help="held-out RMSE to be reached; 0.062, with --quick 0.11")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    chosen = parser.parse_args()
+    quick, device = chosen.quick, chosen.device
+    sizes = chosen.rows or ([5_000, 10_000, 20_000] if quick else [100_000, 1_000_000, 10_000_000])
+    budgets = chosen.seconds or ([20.0] * len(sizes) if quick else [60.0, 60.0, 300.0])
+    if len(budgets) != len(sizes):
+        raise SystemExit(f"Expected a number of --seconds for each of {len(sizes)} sizes, got {len(budgets)}.")
+    exacts = ([1_000, 2_000, 4_000] if quick else [10_000, 30_000, 60_000]) if chosen.exact is None else chosen.exact
+    reach, tests = chosen.reach or (0.11 if quick else 0.062), 2_000 if quick else 10_000
+    collected = Collected(chosen.json, f"robot arm, noise {NOISE}")
+    for n in exacts:
+        key = {"model": "exact", "n": n, "seconds": None, "device": device}
+        measure = partial(exact_gp, n, min(8_000, min(exacts)), tests, device)
+        collected.add(key, partial(row, key, measure))
+    known = [one for one in collected.rows if one["model"] == "exact" and one["device"] == device]
+    for n, seconds in zip(sizes, budgets, strict=True):
+        key = {"model": "qsgp", "n": n, "seconds": seconds, "device": device}
+        measure = partial(qsgp, n, seconds, reach, tests, device, known)
+        collected.add(key, partial(row, key, measure))
+    collected.show()
+
+
+if __name__ == "__main__":
+    main()
