@@ -1,0 +1,38 @@
+"""Training by the dual: what rows held out decide. The door's tests fit whole models this way."""
+
+import pytest
+import torch
+
+from qsgp.dual_training import _raised, _settled
+from qsgp.likelihoods import Gaussian, Laplace, Logistic
+
+
+def residuals(deviation, n=2000):
+    generator = torch.Generator().manual_seed(0)
+    mean = torch.randn(n, 1, generator=generator)
+    return mean + deviation * torch.randn(n, 1, generator=generator), mean, torch.full((n, 1), 0.01)
+
+
+def test_noise_is_raised_to_what_rows_held_out_show():
+    """Evidence may call a function with jumps noise-free; errors of 0.5 about a deviation of 0.1 say otherwise."""
+    found = _raised(Gaussian(torch.tensor(1e-5)), *residuals(0.5))
+    assert float(found.noise_variance) == pytest.approx(0.24, rel=0.1)
+    found = _raised(Laplace(torch.tensor(1e-3)), *residuals(0.5))
+    assert float(found.scale) > 0.2
+
+
+def test_noise_is_not_lowered():
+    found = _raised(Gaussian(torch.tensor(0.3)), *residuals(0.1))
+    assert float(found.noise_variance) == pytest.approx(0.3)
+    assert isinstance(_raised(Logistic(), *residuals(0.1)), Logistic)
+
+
+def test_when_predictions_have_settled():
+    def history(*scores):
+        return [{"rmse": rmse, "mnlp": mnlp} for rmse, mnlp in scores]
+
+    assert not _settled(history((1.0, 0.5)))
+    assert _settled(history((1.0, 0.5), (0.999, 0.499)))
+    assert not _settled(history((1.0, 0.5), (0.99, 0.5))) and not _settled(history((1.0, 0.5), (1.0, 0.49)))
+    assert _settled([{"error": 0.1, "mnlp": 0.0300}, {"error": 0.2, "mnlp": 0.0301}])
+    assert not _settled([{"error": 0.1, "mnlp": 0.030}, {"error": 0.1, "mnlp": 0.031}])
