@@ -15,7 +15,7 @@ COMMAND = [sys.executable, "-m", "qsgp"]
 
 def qsgp(*arguments: str, cwd: Path, **more: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*COMMAND, *arguments], cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, **more
+        [*COMMAND, *arguments], cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, timeout=900, **more
     )
 
 

@@ -130,7 +130,7 @@ def test_ctrl_c_keeps_what_was_learned(tmp_path: Path, request_to_end: signal.Si
             break
     time.sleep(1.5)
     running.send_signal(request_to_end)
-    _, notes = running.communicate(timeout=120)
+    _, notes = running.communicate(timeout=600)
     assert running.returncode == 130
     assert "Interrupted: the model is fitted as far as it came" in notes and "Traceback" not in notes
     x, y = datasets.make_robot_arm(30_500, 0.05)

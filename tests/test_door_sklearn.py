@@ -132,7 +132,7 @@ def test_a_fitted_model_survives_joblib(cls, tmp_path):
     joblib.dump(model, tmp_path / "model.joblib")
     again = joblib.load(tmp_path / "model.joblib")
     rows = pd.DataFrame(wave(20, seed=1)[0], columns=["a", "b"])
-    np.testing.assert_array_equal(again.predict(rows), model.predict(rows))
+    assert_same(again.predict(rows), model.predict(rows))
     assert again.feature_names_in_.tolist() == ["a", "b"] and again.get_params() == model.get_params()
 
 
@@ -344,7 +344,7 @@ def test_a_callback_stops_the_training(cls):
     assert model.n_iter_ == 2 and len(model.history_) == 2
     assert len(watcher.records) == 2 and watcher.roots == 1
     assert watcher.begun == 0 and watcher.setups == 0  # all that began has ended
-    np.testing.assert_array_equal(watcher.records[-1], model.predict(X))
+    assert_same(watcher.records[-1], model.predict(X))
 
 
 @callbacks
@@ -353,7 +353,7 @@ def test_a_callback_sees_every_record():
     model = quick(**TABLE).set_callbacks(watcher).fit(X, y)
     assert len(watcher.records) == len(model.history_) == 6 and model.n_iter_ == 6
     assert not np.array_equal(watcher.records[0], watcher.records[-1])
-    np.testing.assert_array_equal(watcher.records[-1], model.predict(X))
+    assert_same(watcher.records[-1], model.predict(X))
 
 
 @callbacks

@@ -90,7 +90,7 @@ def test_one_run_killed_again_and_again(undisturbed, tmp_path):
 def test_a_torn_checkpoint_is_refused_and_the_one_before_it_used(undisturbed, tmp_path):
     wanted, seconds = undisturbed
     process = start(tmp_path / "run", tmp_path / "result.npz")
-    while len(list((tmp_path / "run").glob("step-*.qsgp"))) < 2:
+    while len(list((tmp_path / "run").glob("step-*.qsgp"))) < 2 and process.poll() is None:
         time.sleep(0.01)
     process.kill()
     process.wait()

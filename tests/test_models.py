@@ -2,7 +2,6 @@
 
 import os
 import signal
-import threading
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import qsgp
-from qsgp import QSGPClassifier, QSGPRegressor, QSRVMClassifier, QSRVMRegressor, interrupt
+from qsgp import QSGPClassifier, QSGPRegressor, QSRVMClassifier, QSRVMRegressor, defaults, fit, interrupt, posteriors
 
 ALL = [QSGPRegressor, QSGPClassifier, QSRVMRegressor, QSRVMClassifier]
 
@@ -312,7 +311,7 @@ def test_a_finished_run_is_resumed_and_says_so(tmp_path):
     first = large(tmp_path).fit(X, y)
     with pytest.warns(UserWarning, match="Resumed from iteration 40"):
         again = large(tmp_path).fit(X, y)
-    np.testing.assert_array_equal(first.predict(X), again.predict(X))
+    np.testing.assert_allclose(first.predict(X), again.predict(X), rtol=1e-6)
 
 
 def test_other_data_or_arguments_are_refused_by_name(tmp_path):
@@ -324,14 +323,42 @@ def test_other_data_or_arguments_are_refused_by_name(tmp_path):
         large(tmp_path, max_iter=50).fit(X, y)
 
 
-def test_ctrl_c_leaves_a_fitted_model_and_a_checkpoint(tmp_path):
+def test_ctrl_c_leaves_a_fitted_model_and_a_checkpoint(tmp_path, monkeypatch):
     X, y = wave(100)
-    model = large(tmp_path, max_iter=100_000, learn_hyperparameters=False)  # nothing before the iterations
-    threading.Timer(3.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    model = large(tmp_path, max_iter=100_000)
+    step, taken = fit.step, iter(range(100_000))
+
+    def press(*arguments):
+        if next(taken) == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+        return step(*arguments)
+
+    monkeypatch.setattr(fit, "step", press)
     with pytest.warns(UserWarning, match="Interrupted after .* of 100000 iterations"):
         model.fit(X, y)
     assert np.isfinite(model.predict(X)).all() and 0 < model.n_iter_ < 100_000
     assert list(tmp_path.glob("step-*.qsgp"))
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_ctrl_c_while_hyperparameters_are_learned_ends_the_fit(cls, monkeypatch):
+    """No second search, no more than one round of sites or step of training; and it is said."""
+    searches, rounds, learn, tighten = [], [], defaults.fit_hyperparameters, posteriors.tighten
+
+    def press(*arguments, **keywords):
+        searches.append(os.kill(os.getpid(), signal.SIGINT))
+        return learn(*arguments, **keywords)
+
+    def counted(*arguments, halt):
+        return tighten(*arguments, halt=lambda: rounds.append(halt()) or rounds[-1])
+
+    monkeypatch.setattr(defaults, "fit_hyperparameters", press)
+    monkeypatch.setattr(posteriors, "tighten", counted)
+    X, y = wave(60)
+    with pytest.warns(UserWarning, match="Interrupted early: the model is fitted"):
+        model = cls(random_state=0).fit(X, y if hasattr(cls, "predict_interval") else y > 10)
+    assert len(searches) == 1 and len(rounds) <= 1 and model.n_iter_ <= 1
+    assert np.isfinite(model.predict(X).astype(float)).all()
 
 
 @pytest.mark.parametrize("covariance", ["support", "samples"])

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import qsgp
-from qsgp import QSGPClassifier, QSGPRegressor, QSRVMRegressor
+from qsgp import QSGPClassifier, QSGPRegressor, QSRVMRegressor, memory
 from qsgp.bases import Fourier
 from qsgp.kernels import SquaredExponential, hyperparameters
 from qsgp.likelihoods import Gaussian, Laplace, Logistic
@@ -142,3 +142,16 @@ def test_what_takes_no_portions_says_so():
     plain = QSGPRegressor(random_state=0, learn_hyperparameters=False).partial_fit(X, y)
     with pytest.raises(ValueError, match="targets as in the first portion"):
         plain.partial_fit(X, np.stack([y, y], 1))
+
+
+@pytest.mark.parametrize("limit", ["17MB", "60MB"])
+def test_little_memory_means_fewer_rows_kept_and_fewer_features(limit):
+    X, y = wave(1200)
+    model = QSGPRegressor(random_state=0, kernel="rbf", max_memory=limit).partial_fit(X[:900], y[:900])
+    model.partial_fit(X[900:], y[900:])
+    assert model._accumulated.basis.m < 2048 and model.memory_ <= memory.parse(limit)
+    assert np.sqrt(np.mean((model.predict(X) - 10 - 5 * np.sin(X[:, 0])) ** 2)) < 0.2
+    with pytest.raises(ValueError, match=r"max_memory = 17 MB, got .*Lower n_features \(now 4000\)"):
+        QSGPRegressor(
+            random_state=0, learn_hyperparameters=False, max_memory="17MB", n_features=4000, dtype="float64"
+        ).partial_fit(X, y)

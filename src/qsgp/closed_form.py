@@ -107,10 +107,12 @@ def tighten(
     weight: Float[Tensor, " n"],
     first: Float[Tensor, " n"] | None = None,
     rounds: int = _ROUNDS,
+    halt: Callable[[], bool] | None = None,
 ) -> Float[Tensor, " n"]:
     """The xi at which the quadratic sites are tightest for their own posterior, from a ``first`` guess; O(n^3) a round.
 
-    Gaussian sites are exact wherever they touch. Any xi gives a lower bound, so few rounds do while searching.
+    Gaussian sites are exact wherever they touch. Any xi gives a lower bound, so few rounds do while searching, or
+    when ``halt``, asked after every round, says so.
     """
     xi = likelihood.optimal_xi(y, torch.zeros_like(y), Gram.diagonal()) if first is None else first
     for _ in range(0 if isinstance(likelihood, Gaussian) else rounds):
@@ -118,7 +120,7 @@ def tighten(
         mean, variance = Gram @ solved.alpha, variance_at_data(solved, Gram.diagonal())
         new = likelihood.optimal_xi(y, mean, mean.square() + variance)
         change, xi = float((new - xi).abs().max()), new
-        if change < 1e-6 * (1 + float(xi.max())):
+        if change < 1e-6 * (1 + float(xi.max())) or (halt is not None and halt()):
             break
     return xi
 

@@ -150,6 +150,10 @@ class Temperature:
 
     temperature: float
 
+    def __post_init__(self) -> None:
+        if not 0 < self.temperature < math.inf:
+            raise ValueError(f"Expected 0 < temperature, got {self.temperature}. Build it with fit, or load it anew.")
+
     @classmethod
     def fit(cls, p: Float[Tensor, "n c"], label: Float[Tensor, "n c"]) -> "Temperature":
         """One temperature for all columns of labels -1 and +1."""

@@ -108,7 +108,14 @@ def train_dual(
         stop = bool(report and report(record, lambda: trained.posterior))
         if halt.pressed.is_set():
             warnings.warn(f"Interrupted in epoch {number + 1}: the model is fitted as far as that.", stacklevel=2)
-        if stop or residual is None or residual < _RESIDUAL or _settled(trained.history) or halt.left < 2 * took:
+        if (
+            stop
+            or halt.pressed.is_set()
+            or residual is None
+            or residual < _RESIDUAL
+            or _settled(trained.history)
+            or halt.left < 2 * took
+        ):
             break
     if not halt() and halt.left > took:  # all rows once more, those held out first
         system = System(kernel, x, sites.noise, torch.cat([system.A, x.new_zeros(n - kept, columns)]), sites.group)

@@ -3,6 +3,7 @@
 Parameters are stored untouched and checked in ``fit``; what ``fit`` learns ends in an underscore.
 """
 
+import functools
 import importlib
 import numbers
 import os
@@ -19,21 +20,37 @@ from torch import Tensor
 
 from qsgp import memory
 from qsgp.callbacks import CallbackSupportMixin, Watch
-from qsgp.files import FileError, write_model
+from qsgp.files import write_model
 from qsgp.keywords import read_options
 from qsgp.likelihoods import Gaussian, Laplace
 from qsgp.options import sized, statement
-from qsgp.posteriors import ClosedForm, Posterior, posterior_from
+from qsgp.posteriors import ClosedForm, Posterior
 from qsgp.reading import is_path, read_table
 from qsgp.scaling import Scaling
 from qsgp.serving import Serving, export
-from qsgp.streaming import Accumulated, start_accumulating
+from qsgp.stored import contents
+from qsgp.streaming import Accumulated, check_portions, need_of, rows_to_keep, start_accumulating
 from qsgp.tables import as_array_like, as_target, check_inputs, check_weights
 from qsgp.trained import Record, told
 from qsgp.training import train
 
 Given = tuple[Any, Any, Any]  # X, y and weights as they came
-_REMEMBERED = 1000  # rows that `partial_fit` keeps to learn hyperparameters from
+
+
+def all_or_nothing(method: Any) -> Any:
+    """A fit that fails leaves the model as it was: not half of another, with its columns or classes."""
+
+    @functools.wraps(method)
+    def whole(self: Any, *args: Any, **keywords: Any) -> Any:
+        before = dict(vars(self))
+        try:
+            return method(self, *args, **keywords)
+        except BaseException:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
+
+    return whole
 
 
 class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
@@ -236,12 +253,14 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         self, X: np.ndarray, Y: np.ndarray, weight: np.ndarray, given: Given, *, scale_y: bool
     ) -> "Estimator":
         """Up to 1,000 rows are kept and fitted anew whenever they have doubled; beyond, they are added up."""
-        counted = weight > 0
+        options, counted = read_options(self), weight > 0
         X, Y, weight = X[counted], Y[counted], weight[counted]
+        most = rows_to_keep(X.shape[1], Y.shape[1], options)
         if not hasattr(self, "_trained"):
+            check_portions(options)
             # Rows of a file may be sorted: those to be kept are drawn.
             order = np.random.RandomState(0).permutation(len(X))
-            first, rest = order[:_REMEMBERED], order[_REMEMBERED:]
+            first, rest = order[:most], order[most:]
             self._fit(X[first], Y[first], weight[first], given, scale_y=scale_y, keep=True)
             if not len(rest):
                 return self
@@ -249,7 +268,7 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         if self._accumulated is None and isinstance(self._posterior, ClosedForm):
             kept = self._posterior
             rows = len(kept.x) + len(X)
-            if self._learned_on * 2 <= rows <= _REMEMBERED:
+            if self._learned_on * 2 <= rows <= most:
                 X_old = kept.x.cpu().numpy() * self._scaling.x_scale + self._scaling.x_mean
                 Y_old = self._scaling.restore(kept.Y.cpu().numpy(), X_old)
                 X, Y = np.concatenate([X_old, X]), np.concatenate([Y_old, Y])
@@ -258,11 +277,12 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
                 )
         x, targets = self._scaling.standardised(X, Y, np.dtype("float64"))
         data = (torch.from_numpy(x), torch.from_numpy(targets), torch.from_numpy(weight))
-        if self._accumulated is None and isinstance(self._posterior, ClosedForm) and rows <= _REMEMBERED:
+        if self._accumulated is None and isinstance(self._posterior, ClosedForm) and rows <= most:
             self._trained = self._posterior.with_rows(*data)
         else:
             if self._accumulated is None:
-                self._accumulated = start_accumulating(self._posterior, read_options(self))
+                self._accumulated = start_accumulating(self._posterior, options)
+                self.memory_ = max(getattr(self, "memory_", 0), need_of(self._accumulated.basis.m).total)
             self._accumulated = self._accumulated.add(*data)
             self._trained = None
         self._calibration = None
@@ -273,18 +293,7 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one file that `qsgp.load` reads on any machine; never a pickle."""
         check_is_fitted(self)
-        header, tensors = self._posterior.parts()
-        tensors |= {f"scaling.{name}": torch.tensor(value) for name, value in self._scaling.arrays().items()}
-        if self._calibration is not None:
-            tensors |= {f"calibration.{name}": value for name, value in self._calibration.to_tensors().items()}
-        about = {
-            "estimator": type(self).__name__,
-            "parameters": {name: _plain(value) for name, value in self.get_params(deep=False).items()},
-            "posterior": header,
-            "history": self.history_,
-            "fitted": self._fitted_header(),
-        }
-        write_model(path, about, tensors)
+        write_model(path, *contents(self))
 
     def export(self, path: str | os.PathLike[str]) -> None:
         """Write the model for serving without qsgp: ``.onnx`` (opset 18) or ``.pt2`` (torch.export).
@@ -315,6 +324,8 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
 
     def _fitted_header(self) -> dict[str, Any]:
         found: dict[str, Any] = {"n_features_in_": int(self.n_features_in_), "n_iter_": int(self.n_iter_)}
+        if hasattr(self, "memory_"):  # files of before lack it
+            found["memory_"] = int(self.memory_)
         if hasattr(self, "feature_names_in_"):
             found["feature_names_in_"] = [str(name) for name in self.feature_names_in_]
         if self._relevance:
@@ -323,38 +334,5 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
             found["columns_"] = self.columns_
         return found
 
-    def _restore(self, about: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        """What `save` wrote. A file that lacks a part is refused whatever it lacks."""
-        try:
-            scaling = Scaling(**{name: value.cpu().numpy() for name, value in _below("scaling.", tensors)})
-            posterior = posterior_from(about["posterior"], tensors)
-            for name, value in self._as_fitted(scaling, posterior, about["fitted"]["n_iter_"]).items():
-                setattr(self, name, value)
-            kept = dict(_below("calibration.", tensors))
-            self._calibration = self._calibration_from(kept) if kept else None
-            self.history_ = about["history"]
-            for name, value in about["fitted"].items():
-                setattr(self, name, _as_array(value) if isinstance(value, list) else value)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise FileError(f"Expected the parts of a {type(self).__name__}, got a file without {error}.") from error
-        self._learned_on = len(posterior.x) if isinstance(posterior, ClosedForm) else 0
-
     def _calibration_from(self, tensors: dict[str, Tensor]) -> Any:
         raise NotImplementedError
-
-
-def _below(prefix: str, tensors: dict[str, Tensor]) -> list[tuple[str, Tensor]]:
-    return [(name.removeprefix(prefix), value) for name, value in tensors.items() if name.startswith(prefix)]
-
-
-def _as_array(values: list[Any]) -> np.ndarray:
-    return np.array(values, dtype=object if values and isinstance(values[0], str) else None)
-
-
-def _plain(value: Any) -> Any:
-    """A constructor argument as JSON can hold it; a random state that is an object is not kept."""
-    if value is None or isinstance(value, str | bool):
-        return value
-    if isinstance(value, numbers.Integral):
-        return int(value)
-    return float(value) if isinstance(value, numbers.Real) else None

@@ -1,5 +1,6 @@
 """The estimators' keywords, checked: words from a list, counts, positive numbers, a device that is there."""
 
+import math
 import numbers
 import os
 from typing import Any, TypeVar
@@ -131,6 +132,6 @@ def positive(estimator: Any, name: str, default: str | None) -> float | None:
     value = getattr(estimator, name)
     if value is None or (isinstance(value, str) and value == default):
         return None
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not float(value) > 0:
-        raise ValueError(f"Expected {name} to be a number > 0 or {default!r}, got {value!r}. Leave it out.")
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < math.inf:
+        raise ValueError(f"Expected {name} to be a finite number > 0 or {default!r}, got {value!r}. Leave it out.")
     return float(value)

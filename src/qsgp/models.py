@@ -13,9 +13,10 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from qsgp.callbacks import with_callbacks
 from qsgp.conformal import Conformal, Temperature, fit_conformal
-from qsgp.estimator import Estimator
+from qsgp.estimator import Estimator, all_or_nothing
 from qsgp.files import FileError, read_model
 from qsgp.keywords import device as usable_device
+from qsgp.stored import restore
 from qsgp.tables import as_target
 
 
@@ -26,6 +27,7 @@ def _takes_portions(estimator: Estimator) -> bool:
 class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
     _likelihoods = ("gaussian", "laplace")
 
+    @all_or_nothing
     @with_callbacks
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, target: str | None = None) -> "_Regressor":
         """Learn from rows X and targets y (one column an output); weights say how often a row counts.
@@ -35,6 +37,7 @@ class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
         return self._learn(X, y, sample_weight, target, self._fit)
 
     @available_if(_takes_portions)
+    @all_or_nothing
     @with_callbacks
     def partial_fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, target: str | None = None
@@ -109,9 +112,9 @@ class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
         """log Pr(y) row by row, in the unit of y; its negative mean is MNLP."""
         check_is_fitted(self)
         X = self._inputs(X)
-        Y = np.atleast_1d(as_target(y, numeric=True)).astype(np.float64)
-        Y = Y.reshape(len(Y), -1)
+        Y = as_target(y, numeric=True).astype(np.float64)
         _check_length(Y, len(X))
+        Y = Y.reshape(len(Y), -1)
         if Y.shape[1] != len(self._scaling.y_scale):
             raise ValueError(f"Expected {len(self._scaling.y_scale)} targets for every row, got {Y.shape[1]}. Check y.")
         found, at = [], 0
@@ -148,8 +151,8 @@ class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
 class QSGPRegressor(_Regressor):
     """Gaussian process regression for any number of rows, with calibrated deviations.
 
-    ``QSGPRegressor().fit(X, y)`` needs no settings. Up to 3,000 rows are solved in closed form; more are trained
-    stochastically over random Fourier features. Every keyword may stay at its default.
+    ``QSGPRegressor().fit(X, y)`` needs no settings. Up to 3,000 rows are solved in closed form, more by blocks of rows;
+    naming features, steps or a checkpoint trains random Fourier features stochastically instead.
     """
 
 
@@ -162,6 +165,7 @@ class QSRVMRegressor(_Regressor):
 class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     _likelihoods = ("logistic",)
 
+    @all_or_nothing
     @with_callbacks
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, target: str | None = None) -> "_Classifier":
         """Learn from rows X and labels y of two or more classes; X may be a path with ``target``, as for regression."""
@@ -173,6 +177,7 @@ class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         return self
 
     @available_if(_takes_portions)
+    @all_or_nothing
     @with_callbacks
     def partial_fit(
         self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None, *, target: str | None = None
@@ -181,8 +186,14 @@ class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         first, given = not hasattr(self, "_trained"), (X, y, sample_weight)
         X, y, weight = self._rows(X, y, sample_weight, target, reset=first)
         check_classification_targets(y)
+        named = None if classes is None else np.unique(as_target(classes, numeric=False))
         if first:
-            self.classes_ = np.unique(y if classes is None else classes)
+            self.classes_ = np.unique(y) if named is None else named
+        elif named is not None and named.tolist() != self.classes_.tolist():
+            raise ValueError(
+                f"Expected the classes of the first portion, {self.classes_.tolist()}, got {named.tolist()}. "
+                "Name all classes in the first call; later ones may leave them out."
+            )
         self._partial_fit(X, self._columns(y), weight, given, scale_y=False)
         return self
 
@@ -190,7 +201,8 @@ class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         """+1 and -1: one column for two classes, else one for each class against the rest."""
         if len(self.classes_) < 2:
             raise ValueError(
-                f"Expected labels of two classes or more, got 1 class: {self.classes_[0]!r}. Check the target column."
+                f"Expected labels of two classes or more, got 1 class: {self.classes_.tolist()[0]!r}. "
+                "Check the target column."
             )
         codes = self._codes(y)
         columns = [1] if len(self.classes_) == 2 else range(len(self.classes_))
@@ -292,5 +304,5 @@ def load(path: str | os.PathLike[str], device: str = "cpu") -> Any:
                 raise FileError(f"Expected keywords of {name} in {path}, got others: {error}.") from error
         case _:
             raise FileError(f"Expected a model of {', '.join(ESTIMATORS)} in {path}, got something else.")
-    model._restore(about, tensors)
+    restore(model, about, tensors)
     return model

@@ -4,6 +4,7 @@ Three kinds with the same three verbs (`latent`, `sample`, `parts`): the exact G
 functions, and kernel functions at many rows. All work on standardised inputs and targets; the estimators translate.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -41,13 +42,20 @@ class ClosedForm:
 
     @classmethod
     def build(
-        cls, kernel: Kernel, likelihood: Likelihood, x: Tensor, Y: Tensor, weight: Tensor, xi: Tensor | None = None
+        cls,
+        kernel: Kernel,
+        likelihood: Likelihood,
+        x: Tensor,
+        Y: Tensor,
+        weight: Tensor,
+        xi: Tensor | None = None,
+        halt: Callable[[], bool] | None = None,
     ) -> "ClosedForm":
         """Solve for every output; a stored ``xi`` gives the stored posterior back to the last bit."""
         with torch.no_grad():
             Gram = kernel(x, x)
             if xi is None:
-                xi = torch.stack([tighten(Gram, likelihood, y, weight) for y in Y.mT], 1)
+                xi = torch.stack([tighten(Gram, likelihood, y, weight, halt=halt) for y in Y.mT], 1)
             sites = [Sites.of(likelihood, y, at, weight) for y, at in zip(Y.mT, xi.mT, strict=True)]
             return cls(kernel, likelihood, x, Y, weight, xi, tuple(solve(Gram, site) for site in sites))
 
@@ -55,8 +63,10 @@ class ClosedForm:
 
     def with_rows(self, x: Tensor, Y: Tensor, weight: Tensor) -> "ClosedForm":
         """The same hyperparameters, more rows."""
-        new = [torch.cat([old, more.to(old)]) for old, more in ((self.x, x), (self.Y, Y), (self.weight, weight))]
-        return ClosedForm.build(self.kernel, self.likelihood, *new)
+        x, Y, weight = (
+            torch.cat([old, more.to(old)]) for old, more in ((self.x, x), (self.Y, Y), (self.weight, weight))
+        )
+        return ClosedForm.build(self.kernel, self.likelihood, x, Y, weight)
 
     def bytes_per_row(self, draws: int = 0) -> int:
         """Memory that one more row at a time costs `latent`, or `sample` with so many draws."""

@@ -16,13 +16,15 @@ from qsgp.closed_form import Sites
 from qsgp.covariances import Chevron
 from qsgp.interfaces import Basis, Likelihood, SpectralKernel
 from qsgp.likelihoods import Gaussian
-from qsgp.options import FEATURES, Options
+from qsgp.memory import Need, check_fits
+from qsgp.options import FEATURES, Options, sized
 from qsgp.posteriors import ClosedForm, Features, KernelFunctionsAtRows, Posterior
 from qsgp.state import Rows
 
 MOST_FEATURES = 8192  # a precision matrix of 0.5 GB
 _ROUNDS = 3  # of tightening the sites of a portion
 _BLOCK_ROWS = 2048
+_REMEMBERED = 1000  # rows that are kept to learn hyperparameters from
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,31 @@ class Accumulated:
         return Features(self.basis, self.likelihood, Chevron(m, m), table.to(dtype), outputs)
 
 
+def check_portions(options: Options) -> None:
+    """Keywords that portions cannot follow are refused with the first of them, not with the one that finds out."""
+    if options.basis not in ("auto", "fourier"):
+        raise ValueError(
+            f"Expected basis 'auto' or 'fourier' for partial_fit, got {options.basis!r}. Portions are added over "
+            "Fourier features; a grid can be fitted first and take portions then."
+        )
+    m = options.n_features
+    if m is not None and (m % 2 or m > MOST_FEATURES):
+        raise ValueError(f"Expected an even n_features of at most {MOST_FEATURES} for partial_fit, got {m}. Change it.")
+
+
+def rows_to_keep(d: int, outputs: int, options: Options) -> int:
+    """As many as the closed form may have within the memory: 1,000 if there is some."""
+    rows = _REMEMBERED
+    while rows > 4 and not sized(rows, d, outputs, options, closed_form=True)[0].closed_form:
+        rows //= 2
+    return rows
+
+
+def need_of(m: int) -> Need:
+    """Bytes at the peak, when a table is made of the precision matrix; measured 5.3 matrices."""
+    return Need({"precision of the weights": 6 * 8 * m**2, "features": 2 * 8 * _BLOCK_ROWS * m})
+
+
 def start_accumulating(posterior: Posterior, options: Options) -> Accumulated:
     """The rows of a closed form over Fourier features, or a table as it stands."""
     if isinstance(posterior, KernelFunctionsAtRows):
@@ -111,10 +138,15 @@ def start_accumulating(posterior: Posterior, options: Options) -> Accumulated:
                 f"Expected a Fourier or grid basis of at most {MOST_FEATURES} features to add rows to, got "
                 f"{type(posterior.basis).__name__} with {posterior.basis.m}. Fit with n_features={FEATURES} first."
             )
+        check_fits(need_of(posterior.basis.m), options.max_memory, "Fit with a smaller n_features first.")
         return Accumulated.of(posterior)
+    m = options.n_features or FEATURES
+    while options.n_features is None and m > 64 and need_of(m).total > options.max_memory:
+        m = m // 4 * 2
+    check_fits(need_of(m), options.max_memory, f"Lower n_features (now {m}).")
     dtype = torch.float64
     kernel = posterior.kernel.with_parameters({n: v.to(dtype) for n, v in posterior.kernel.parameters().items()})
     assert isinstance(kernel, SpectralKernel)
-    basis = Fourier(kernel, min(options.n_features or FEATURES, MOST_FEATURES), seed=options.seed)
+    basis = Fourier(kernel, m, seed=options.seed)
     empty = Accumulated.empty(basis, posterior.likelihood, posterior.Y.shape[1])
     return empty.add(posterior.x, posterior.Y, posterior.weight)

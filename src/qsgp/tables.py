@@ -46,6 +46,10 @@ def as_target(y: Any, *, numeric: bool) -> Any:
     values = np.asarray(y)
     if values.ndim == 0:
         raise ValueError(f"Expected one target for every row, got the single value {y!r}. Pass a list or array.")
+    if values.dtype.kind == "c":
+        raise ValueError(
+            "Complex data not supported: expected real targets, got complex ones. Pass y.real, for example."
+        )
     if values.dtype.kind in "mM":
         raise ValueError(f"Expected numbers or labels as target, got dates ({values.dtype}). Turn them into numbers.")
     if values.dtype.kind == "O":

@@ -1,6 +1,7 @@
 """The road from standardised data to a posterior: hyperparameters, then the closed form or a table of features."""
 
 import math
+import threading
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -63,16 +64,24 @@ def train(
                 x, Y, weight, options, sizes.learn_points, learning, sizes.learn_most, lambda: learning.left, units
             )
         if sizes.closed_form:
-            return Trained(ClosedForm.build(kernel, sites, x.double(), Y.double(), weight.double()))
+            posterior = ClosedForm.build(kernel, sites, x.double(), Y.double(), weight.double(), halt=halt)
+            warn_if(pressed)
+            return Trained(posterior)
         if halt() and not options.relevance:
             return stopped_early(x, Y, weight, kernel, sites, options, sizes)
         if sizes.dual:
             return train_dual(x, Y, weight, kernel, sites, options, sizes, halt, report)
-    left = replace(options, max_time=max(halt.left, 1e-3))
+    warn_if(pressed)
+    left = replace(options, max_time=1e-3 if halt() else halt.left)
     trained = train_table(x, Y, weight, kernel, sites, left, sizes, report, store)
     if trained.relevant is not None:
         trained.relevant = keep[trained.relevant]
     return trained
+
+
+def warn_if(pressed: threading.Event) -> None:
+    if pressed.is_set():
+        warnings.warn("Interrupted early: the model is fitted, with hyperparameters that may be poor.", stacklevel=3)
 
 
 def stopped_early(
@@ -185,7 +194,7 @@ class Store:
         self._saved_at = -1
         self.saved = self._checkpoints.latest(options.device)
         if self.saved is not None:
-            self._checkpoints.check_same(self.saved[0]["fingerprint"], self._fingerprint)
+            self._checkpoints.check_same(self.saved[0].get("fingerprint", {}), self._fingerprint)
 
     def hyperparameters(self) -> tuple[Kernel, Likelihood]:
         """Those the run began with: they are not learned twice."""
