@@ -95,12 +95,13 @@ def test_report_writes_a_page(houses: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "<html" in (houses / "report.html").read_text()[:500].lower()
     assert str(houses / "report.html") in done.stderr
+    assert "<title>price: report of a QSGPRegressor</title>" in (houses / "report.html").read_text()
 
 
 def test_bench_lists_names_and_reproduce_says_it_is_not_there(houses: Path) -> None:
     listed = qsgp("bench", cwd=houses)
     names = {line.split()[0] for line in listed.stdout.splitlines()}
-    assert listed.returncode == 0 and {"step_cost", "engine"} <= names
+    assert listed.returncode == 0 and {"step_cost", "engine", "feature_candidates"} <= names
     absent = qsgp("reproduce", cwd=houses)
     assert (absent.returncode, absent.stdout) == (2, "") and "not built yet" in absent.stderr
 
