@@ -54,9 +54,8 @@ def find(paths: Paths) -> list[Path]:
         matches = [text] if literal else sorted(glob.glob(text, recursive=True))
         matches = [match for match in matches if os.path.isfile(match)]
         if not matches and os.path.isdir(text):
-            raise IsADirectoryError(
-                f"Expected files, got the folder {text}. Name the files in it, for example {os.path.join(text, '*.csv')}."
-            )
+            inside = os.path.join(text, "*.csv")
+            raise IsADirectoryError(f"Expected files, got the folder {text}. Name those in it, for example {inside}.")
         if not matches:
             raise FileNotFoundError(
                 f"Expected files at {text}, got none. Check the path; the working folder is the one of the program."

@@ -86,8 +86,9 @@ def _trees(X: np.ndarray, y: np.ndarray, seconds: float) -> Predict:
     )
     trees.fit(X[apart:], y[apart:])
     took = time.monotonic() - began
-    trees.max_iter = min(_MOST_TREES, int(_FIRST_TREES * max(1.0, seconds / took)))  # the pace of the first ones
-    trees.fit(X[apart:], y[apart:])
+    if 2 * took < seconds:  # as many as the pace of the first ones allows
+        trees.max_iter = min(_MOST_TREES, int(_FIRST_TREES * seconds / took))
+        trees.fit(X[apart:], y[apart:])
     return _with_constant_spread(trees, X[:apart], y[:apart])
 
 
