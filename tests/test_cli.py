@@ -119,6 +119,16 @@ def write_arm(folder: Path, rows: int) -> None:
     pd.DataFrame(x).add_prefix("joint").assign(y=y).to_parquet(folder / "arm.parquet")
 
 
+def test_fit_and_info_say_how_many_rows_the_time_allowed(tmp_path: Path) -> None:
+    write_arm(tmp_path, 30_000)
+    done = qsgp("fit", "arm.parquet", "-t", "y", "--max-time", "1", "--device", "cpu", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    known = load(tmp_path / "model.qsgp")._posterior.parts()[1]["x"].shape[0]
+    assert found["rows"] == 30_000 and found["rows_known"] == known < 30_000
+    assert json.loads(qsgp("info", "model.qsgp", "--json", cwd=tmp_path).stdout)["basis_functions"] == known
+
+
 @pytest.mark.parametrize("request_to_end", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_ctrl_c_keeps_what_was_learned(tmp_path: Path, request_to_end: signal.Signals) -> None:
     write_arm(tmp_path, 30_000)

@@ -11,6 +11,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import LinearRegression
 
 from qsgp import datasets, metrics
+from qsgp.cli.info import known_rows
 from qsgp.cli.progress import train
 from qsgp.cli.talk import AsJson, Device, Quiet, aligned, count, say, show
 from qsgp.cli.writing import check_output
@@ -58,6 +59,8 @@ def demo(
         say(f"Interrupted: the model is fitted as far as it came, and written to {model_path}.")
         show(found, as_json, _table(found, rows))
         raise typer.Exit(130)
+    if (known := known_rows(model) or rows) < rows:
+        say(f"In this time the mean got to know {known:,} of these rows, drawn at random.", quiet)
     for name, peer in (("linear model", _linear), ("boosted trees", _trees)):
         say(f"For comparison: {name}.", quiet)
         began = time.monotonic()
