@@ -206,6 +206,13 @@ def test_a_relevance_vector_machine_shows_its_training(kind, tmp_path):
     assert any(attributes.get("aria-label", "").endswith("over the time of training") for _, attributes in page.tags)
 
 
+def test_headings_stand_over_their_numbers(regressor, tmp_path):
+    html = Path(regressor.report(*numbers(60, seed=1), tmp_path / "report.html")).read_text()
+    for name in ("model", "constant", "median", "surprise"):
+        assert f'<th scope="col" class="number">{name}</th>' in html
+    assert '<th scope="col">score</th>' in html and '<th scope="col">row</th>' in html
+
+
 def test_a_single_record_of_training_is_told_and_not_drawn(tmp_path):
     model = qsgp.QSGPRegressor(kernel="rbf", random_state=0).fit(*numbers(60))
     model.history_ = [{"iteration": 1, "seconds": 2.0, "rmse": 0.25}]
