@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -21,6 +22,8 @@ from qsgp import QSGPRegressor, datasets, load
 
 pytest.importorskip("typer")
 pytest.importorskip("rich")
+
+from qsgp.cli import demo
 
 
 @pytest.fixture(scope="module")
@@ -187,6 +190,19 @@ def test_without_the_extra_the_program_says_what_to_install(tmp_path: Path) -> N
     path = os.pathsep.join([str(tmp_path), ENVIRONMENT["PYTHONPATH"]])
     done = subprocess.run([*COMMAND, "--help"], env=ENVIRONMENT | {"PYTHONPATH": path}, capture_output=True, text=True)
     assert done.returncode == 1 and "pip install 'qsgp[cli,data]'" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("took", "trees"), [(1.0, 50), (4.0, 10)])
+def test_the_pace_of_the_first_trees_says_how_many_fit_into_the_time(
+    took: float, trees: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = datasets.make_robot_arm(300, 0.05)
+    clock = iter([0.0, took])
+    monkeypatch.setattr(demo, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    made = []
+    monkeypatch.setattr(demo, "_with_constant_spread", lambda model, X, y: made.append(model) or model.predict)
+    demo._trees(x, y, 5.0)
+    assert made[0].n_iter_ == trees
 
 
 @pytest.mark.slow
