@@ -35,7 +35,7 @@ for name, model in models.items():
 print(f"{'noise floor':15} RMSE {noise:.3f}")
 
 # %%
-# Up to 40 % of this time goes to the hyperparameters, the rest to mean and variance; ``history_`` and
+# At most half of this time goes to the hyperparameters, the rest to mean and variance; ``history_`` and
 # :doc:`the page on training </training>` tell how. Given so little time the mean knows a part of the rows only, and the
 # deviation says what that costs.
 

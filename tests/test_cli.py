@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -21,6 +22,8 @@ from qsgp import QSGPRegressor, datasets, load
 
 pytest.importorskip("typer")
 pytest.importorskip("rich")
+
+from qsgp.cli import demo
 
 
 @pytest.fixture(scope="module")
@@ -95,12 +98,13 @@ def test_report_writes_a_page(houses: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "<html" in (houses / "report.html").read_text()[:500].lower()
     assert str(houses / "report.html") in done.stderr
+    assert "<title>price: report of a QSGPRegressor</title>" in (houses / "report.html").read_text()
 
 
 def test_bench_lists_names_and_reproduce_says_it_is_not_there(houses: Path) -> None:
     listed = qsgp("bench", cwd=houses)
     names = {line.split()[0] for line in listed.stdout.splitlines()}
-    assert listed.returncode == 0 and {"step_cost", "engine"} <= names
+    assert listed.returncode == 0 and {"step_cost", "engine", "feature_candidates"} <= names
     absent = qsgp("reproduce", cwd=houses)
     assert (absent.returncode, absent.stdout) == (2, "") and "not built yet" in absent.stderr
 
@@ -116,6 +120,16 @@ def test_bench_runs_a_benchmark_and_passes_its_options(tmp_path: Path) -> None:
 def write_arm(folder: Path, rows: int) -> None:
     x, y = datasets.make_robot_arm(rows, 0.05)
     pd.DataFrame(x).add_prefix("joint").assign(y=y).to_parquet(folder / "arm.parquet")
+
+
+def test_fit_and_info_say_how_many_rows_the_time_allowed(tmp_path: Path) -> None:
+    write_arm(tmp_path, 30_000)
+    done = qsgp("fit", "arm.parquet", "-t", "y", "--max-time", "1", "--device", "cpu", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    known = load(tmp_path / "model.qsgp")._posterior.parts()[1]["x"].shape[0]
+    assert found["rows"] == 30_000 and found["rows_known"] == known < 30_000
+    assert json.loads(qsgp("info", "model.qsgp", "--json", cwd=tmp_path).stdout)["basis_functions"] == known
 
 
 @pytest.mark.parametrize("request_to_end", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
@@ -176,6 +190,19 @@ def test_without_the_extra_the_program_says_what_to_install(tmp_path: Path) -> N
     path = os.pathsep.join([str(tmp_path), ENVIRONMENT["PYTHONPATH"]])
     done = subprocess.run([*COMMAND, "--help"], env=ENVIRONMENT | {"PYTHONPATH": path}, capture_output=True, text=True)
     assert done.returncode == 1 and "pip install 'qsgp[cli,data]'" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("took", "trees"), [(1.0, 50), (4.0, 10)])
+def test_the_pace_of_the_first_trees_says_how_many_fit_into_the_time(
+    took: float, trees: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = datasets.make_robot_arm(300, 0.05)
+    clock = iter([0.0, took])
+    monkeypatch.setattr(demo, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    made = []
+    monkeypatch.setattr(demo, "_with_constant_spread", lambda model, X, y: made.append(model) or model.predict)
+    demo._trees(x, y, 5.0)
+    assert made[0].n_iter_ == trees
 
 
 @pytest.mark.slow

@@ -230,6 +230,7 @@ def test_a_model_from_python_without_names_takes_columns_in_order(run: Run) -> N
         (b"d,y\n2020-01-01,1\n2020-01-02,2\n", ["'d'", "date", "--drop d"]),
         (b"a,y\n,1\n,2\n", ["empty columns"]),
         (b"a,y\n1,\n2,\n", ["values in the target 'y'"]),
+        (b"a,y\n" + b"".join(b"%d,$%d.50\n" % (k, k) for k in range(20)), ["'y'", "20 different texts", "'$0.50'"]),
         (b"y\n1\n2\n", ["input columns beside the target"]),
         (b"n,y\n" + b"".join(b"name%d,%d\n" % (k, k) for k in range(99)), ["'n'", "99 different texts", "--drop n"]),
         (b"n,y\n" + b"".join(b"%s,%d\n" % (b"abc" if k == 50 else b"%d" % k, k) for k in range(99)), ["'n'", "'abc'"]),
@@ -285,6 +286,7 @@ def test_models_and_places_that_are_not_there(run: Run) -> None:
     fails(run("predict model.qsgp train.csv -o out.xlsx"), 1, ".parquet")
     fails(run("predict model.qsgp train.csv --keep mean"), 1, "'mean'")
     fails(run("fit no.csv -t y"), 1, "no.csv")
+    fails(run("fit . -t y"), 1, "got the folder .", "*.csv")
     fails(run("fit train.csv -t y --task classification"), 1)
     assert Path("model.qsgp").read_bytes() == whole
 

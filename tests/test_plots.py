@@ -176,6 +176,13 @@ def test_coverage_by_deciles_splits_the_rows_by_deviation(regressor):
     np.testing.assert_allclose(line.get_ydata(), expected)
 
 
+def test_the_bars_of_few_rows_are_drawn_to_their_ends():
+    few = plots.Regression.of(np.zeros(20), np.zeros(20), np.ones(20))
+    ax = plots.coverage_by_deciles(few)
+    lowest = min(path.vertices[:, 1].min() for bars in ax.collections for path in bars.get_paths())
+    assert ax.get_ylim()[0] < lowest < 0.75
+
+
 @pytest.mark.parametrize(("n", "expected"), [(1, 1), (19, 1), (20, 2), (105, 10), (10_000, 10)])
 def test_groups_hold_every_row_once(n, expected):
     values = np.zeros(n)  # ties do not matter
@@ -237,6 +244,9 @@ def test_class_slices_show_probabilities(two_classes, three_classes):
     three = plots.slice_plot(three_classes, X)
     total = sum(np.asarray(line.get_ydata()) for line in three.lines)
     np.testing.assert_allclose(total, 1)
+    three.figure.canvas.draw()
+    names = three.get_legend().get_window_extent().transformed(three.transData.inverted())
+    assert names.y0 > 1, "a name may hide a curve"
 
 
 def test_the_reliability_diagram_agrees_with_scikit_learn(two_classes):

@@ -19,6 +19,7 @@ import qsgp
 from golden.make import FOLDER
 from qsgp.evaluation import Classification, Regression
 from qsgp.report import words, write_report
+from qsgp.report.figures import draw
 from qsgp.report.page import number
 
 VOID = {"meta", "link", "br", "hr", "img", "input", "path", "use", "rect", "circle", "line"}
@@ -203,6 +204,35 @@ def test_a_relevance_vector_machine_shows_its_training(kind, tmp_path):
     assert page.says(rf"{len(model.relevance_)} kernel functions at training rows are left")
     assert page.says(rf"{model.n_iter_} iterations; the last record was made after [\d.]+ seconds")
     assert any(attributes.get("aria-label", "").endswith("over the time of training") for _, attributes in page.tags)
+
+
+def test_headings_stand_over_their_numbers(regressor, tmp_path):
+    html = Path(regressor.report(*numbers(60, seed=1), tmp_path / "report.html")).read_text()
+    for name in ("model", "constant", "median", "surprise"):
+        assert f'<th scope="col" class="number">{name}</th>' in html
+    assert '<th scope="col">score</th>' in html and '<th scope="col">row</th>' in html
+
+
+def test_a_single_record_of_training_is_told_and_not_drawn(tmp_path):
+    model = qsgp.QSGPRegressor(kernel="rbf", random_state=0).fit(*numbers(60))
+    model.history_ = [{"iteration": 1, "seconds": 2.0, "rmse": 0.25}]
+    page = read(model.report(*numbers(60, seed=1), tmp_path / "report.html"))
+    assert page.says("One record: rmse 0.2500") and not page.says("level at the end")
+    assert not any(attributes.get("aria-label", "").endswith("time of training") for _, attributes in page.tags)
+
+
+@pytest.mark.parametrize("largest", [1.93, 0.97, 4.9])
+def test_no_letter_of_a_picture_with_long_names_is_cut_off(largest):
+    """Names take half of the width: ticks chosen for the width before would not fit the one after."""
+
+    def bars(ax):
+        ax.barh(range(4), [largest, 0.1, 0.1, 0.1])
+        ax.set_yticks(range(4), ["a rather long name of it"] * 4)
+
+    ax = draw("bars", "bars", bars, (3.7, 1.64))[1]
+    first = ax.get_position().x1
+    ax.figure.draw_without_rendering()  # what the layout would do with the ticks that were drawn
+    assert ax.get_position().x1 == pytest.approx(first, abs=0.008)
 
 
 def test_several_outputs_have_scores_each_and_pictures_of_one(tmp_path):

@@ -53,6 +53,9 @@ def find(paths: Paths) -> list[Path]:
         literal = os.path.isfile(text) or not glob.has_magic(text)
         matches = [text] if literal else sorted(glob.glob(text, recursive=True))
         matches = [match for match in matches if os.path.isfile(match)]
+        if not matches and os.path.isdir(text):
+            inside = os.path.join(text, "*.csv")
+            raise IsADirectoryError(f"Expected files, got the folder {text}. Name those in it, for example {inside}.")
         if not matches:
             raise FileNotFoundError(
                 f"Expected files at {text}, got none. Check the path; the working folder is the one of the program."

@@ -27,7 +27,8 @@ def bench(
             "an installed qsgp. Clone the repository and run qsgp bench there."
         )
     if name is None:
-        print("\n".join(f"{script.stem:<12}{_first_line(script)}" for script in found.values()))
+        width = max(map(len, found)) + 2
+        print("\n".join(f"{each:<{width}}{_first_line(script)}" for each, script in found.items()))
         return
     if name not in found:
         raise typer.BadParameter(f"Expected one of {', '.join(found)}, got {name!r}.")

@@ -74,7 +74,8 @@ def report(
     rows, name = _rows(model, files, target, columns, missing)
     inputs, y = zip(*_portions(rows, name), strict=True)
     named = not isinstance(inputs[0], np.ndarray)
-    model.report(pa.concat_tables(inputs) if named else np.concatenate(inputs), np.concatenate(y), output)
+    X = pa.concat_tables(inputs) if named else np.concatenate(inputs)
+    model.report(X, np.concatenate(y), output, target=name)
     for note in rows.notes("left out"):
         say(note, quiet)
     say(f"Wrote {output.absolute()} about {count(sum(map(len, y)))}.", quiet)

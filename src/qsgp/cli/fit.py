@@ -10,6 +10,7 @@ import numpy as np
 import typer
 
 from qsgp.cli import scores
+from qsgp.cli.info import known_rows
 from qsgp.cli.preparing import Prepared, prepare
 from qsgp.cli.progress import train
 from qsgp.cli.talk import AsJson, ColumnList, Device, Files, MaxMemory, Missing, Quiet, count, number, say, show
@@ -85,6 +86,10 @@ def fit(
     found: dict[str, Any] = {"model": str(output), "estimator": name, "rows": len(y), "seconds": round(seconds, 3)}
     found |= {"interrupted": interrupted, "kernel": model.kernel_}
     words = f"Wrote {output}: {name}, kernel {model.kernel_}, {count(len(y))} in {number(seconds)} s."
+    known = known_rows(model) or len(y)
+    found["rows_known"] = known
+    if known < len(y):
+        words += f"\nThe mean knows {known:,} of them, drawn at random: more with a larger --max-time."
     if holdout and not interrupted:
         found["holdout"] = scores.judge(model, [_part(data, parts["holdout"])[:2]])
         words += f"\nOn rows it has not seen:\n{scores.in_words(found['holdout'])}"

@@ -47,7 +47,7 @@ def describe(model: Any, path: str) -> dict[str, Any]:
         "kernel": model.kernel_,
         "likelihood": header["likelihood"],
         "form": header["kind"],
-        "basis_functions": header.get("m"),
+        "basis_functions": header.get("m", known_rows(model)),
         "signal_deviation": _root(model.signal_variance_),
     }
     if hasattr(model, "noise_variance_"):
@@ -60,6 +60,12 @@ def describe(model: Any, path: str) -> dict[str, Any]:
     found["training_seconds"] = model.history_[-1].get("seconds") if model.history_ else None
     changed = {name: value for name, value in model.get_params().items() if value != type(model)().get_params()[name]}
     return found | {"keywords": changed, "versions": _versions(path)}
+
+
+def known_rows(model: Any) -> int | None:
+    """Training rows that a mean solved by blocks of rows knows, as many as time allowed; None for other models."""
+    header, tensors = model._posterior.parts()
+    return len(tensors["x"]) if header["kind"] == "kernel functions at rows" else None
 
 
 def _root(variance: Any) -> Any:

@@ -65,8 +65,8 @@ class Training:
         if self._bar.disable and not self._lines or passed - self._said < _JUDGED_EVERY:
             return
         self._said = passed
-        self._words = f"training, iteration {fitted_estimator.n_iter_:,}"
-        self._words += f", {self._judge(fitted_estimator)}" if self._judge else ""
+        words = f"training, iteration {fitted_estimator.n_iter_:,}"
+        self._words = words + (f", {self._judge(fitted_estimator)}" if self._judge else "")
         self._bar.update(self._task, description=self._words)
 
     def teardown(self, estimator: Any, context: Any) -> None:

@@ -25,6 +25,12 @@ def decide(name: str, values: Any, task: str) -> tuple[str, str]:
     if task != "auto":
         return task, f"{count(distinct, 'different value')}; {task} was asked for"
     if is_text(values.type):
+        if distinct > _FEW and 2 * distinct > len(known):
+            raise ValueError(
+                f"Expected numbers or labels in the target {name!r}, got {distinct:,} different texts in "
+                f"{count(len(known))}, such as {str(known[0])!r}. Correct entries that are no plain numbers, or use "
+                "--task classification if they are labels."
+            )
         return "classification", f"texts ({count(distinct, 'label')}), hence classification"
     if types.is_boolean(values.type):
         return "classification", "yes or no, hence classification"

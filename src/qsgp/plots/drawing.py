@@ -54,8 +54,10 @@ def share_interval(
     return centre - half, centre + half
 
 
-def error_bars(ax: Axes, at: Any, share: Any, rows: Any, **style: Any) -> None:
+def error_bars(ax: Axes, at: Any, share: Any, rows: Any, **style: Any) -> float:
+    """Shares with their intervals; returns where the lowest of them ends."""
     low, high = share_interval(share, rows)
     # the ends of the interval lie around the share except for rounding at 0 and 1
     ends = np.maximum([share - low, high - share], 0)
     ax.errorbar(at, share, ends, fmt="o", markersize=4, elinewidth=1, capsize=2, **style)
+    return float(low.min())

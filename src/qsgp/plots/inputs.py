@@ -14,7 +14,7 @@ from qsgp.plots.drawing import DOTS, axes, regression, some_rows
 
 Array = np.ndarray
 _GRID = 80
-_CURVES = 6  # classes drawn at most
+_CURVES, _NAMES_IN_A_LINE = 6, 3  # classes drawn at most, and how their names stand
 _BAND = 0.95
 
 
@@ -104,7 +104,7 @@ def interval(model: Any, X: Float64[Array, "n d"]) -> tuple[Array, Array]:
 
 
 def _class_curves(model: Any, line: Array, grid: Array, ax: Axes) -> None:
-    probability = model.predict_proba(grid)
+    probability, room = model.predict_proba(grid), 0.0
     if len(model.classes_) == 2:
         # quantiles of the probability itself, which no public method of a classifier gives
         ends = [model._sites().quantile(q, *model._latent(grid)) for q in ((1 - _BAND) / 2, (1 + _BAND) / 2)]
@@ -117,11 +117,13 @@ def _class_curves(model: Any, line: Array, grid: Array, ax: Axes) -> None:
         moving = np.argsort(np.ptp(probability, 0), kind="stable")[-_CURVES:]
         for c in np.sort(moving):
             ax.plot(line, probability[:, c], color=f"C{c % 10}", label=short(str(model.classes_[c]), 14).lstrip("_"))
-        legend = ax.legend(fontsize="small", frameon=False)
+        legend = ax.legend(fontsize="small", frameon=False, loc="upper center", ncols=_NAMES_IN_A_LINE)
         for text in legend.get_texts():
             text.set_parse_math(False)
         ax.set_ylabel("probability")
-    ax.set_ylim(-0.02, 1.02)
+        # curves may be anywhere between 0 and 1: names stand above, two lines of them at most
+        room = 0.17 * -(-len(moving) // _NAMES_IN_A_LINE)
+    ax.set(ylim=(-0.02, 1.02 + room), yticks=[0, 0.25, 0.5, 0.75, 1])
 
 
 def which(model: Any, column: int | str) -> int:

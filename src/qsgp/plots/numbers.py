@@ -64,11 +64,12 @@ def coverage_by_deciles(of: Any, X: Any = None, y: Any = None, *, output: int = 
     parts = groups(found.deviation)
     share = np.array([found.inside[rows].mean() for rows in parts])
     ax.axhline(0.95, color="C1", linewidth=1)
-    error_bars(ax, np.arange(1, len(parts) + 1), share, np.array([float(len(rows)) for rows in parts]), color="C0")
+    sizes = np.array([float(len(rows)) for rows in parts])
+    lowest = error_bars(ax, np.arange(1, len(parts) + 1), share, sizes, color="C0")
     ax.set(
         xlabel="groups of rows, the surest first",
         ylabel="inside 95 % intervals",
         xticks=range(1, len(parts) + 1),
-        ylim=(min(0.8, float(share.min()) - 0.05), 1.02),
+        ylim=(min(0.8, lowest - 0.02), 1.02),
     )
     return ax

@@ -11,6 +11,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.rcsetup import cycler
+from matplotlib.ticker import AutoLocator, MaxNLocator
 
 # Colours that nothing else uses stand for variables of the style sheet until the SVG is written.
 _INK, _FRAME = "#010203", "#010204"
@@ -52,9 +53,17 @@ def draw(key: str, alt: str, picture: Callable[[Axes], Any], size: tuple[float, 
         figure = Figure(figsize=size, layout="constrained")
         ax = figure.add_subplot()
         picture(ax)
+        _fix_ticks(ax)
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     return _inline(buffer.getvalue(), key, alt), ax
+
+
+def _fix_ticks(ax: Axes) -> None:
+    """Ticks that do not follow the size: the layout makes room for those it sees, and others would be cut off."""
+    for axis in (ax.xaxis, ax.yaxis):
+        if isinstance(axis.get_major_locator(), AutoLocator):
+            axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
 
 
 def _inline(svg: str, key: str, alt: str) -> str:

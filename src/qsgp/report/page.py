@@ -63,7 +63,7 @@ def gallery(figures: list[str], kind: str = "") -> str:
 
 def table(caption: str, head: list[str], rows: list[list[Any]], *, fold: bool = True) -> str:
     """Wide tables scroll by themselves, also by keyboard; long ones are folded. Numbers keep all their digits."""
-    top = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
+    top = "".join(map(_heading, head, ["", *rows[0][1:]] if rows else head))
     body = "".join(f"<tr>{_first(row[0])}{''.join(map(_cell, row[1:]))}</tr>" for row in rows)
     html = (
         f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(caption)}"><table>'
@@ -72,6 +72,16 @@ def table(caption: str, head: list[str], rows: list[list[Any]], *, fold: bool = 
     if not fold or len(rows) <= _SHOWN_ROWS:
         return html
     return f"<details><summary>{escape(caption)}</summary>{html}</details>"
+
+
+def _heading(name: str, below: Any) -> str:
+    """Over numbers to the right, as they stand."""
+    kind = ' class="number"' if _is_number(below) else ""
+    return f'<th scope="col"{kind}>{escape(name)}</th>'
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _first(value: Any) -> str:
@@ -87,13 +97,13 @@ def _told(text: str) -> str:
 
 
 def _cell(value: Any) -> str:
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if _is_number(value):
         return f'<td class="number"><data value="{value}">{number(value)}</data></td>'
     return f"<td>{escape(_text(value))}</td>"
 
 
 def _text(value: Any) -> str:
-    text = number(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+    text = number(value) if _is_number(value) else str(value)
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 

@@ -78,6 +78,8 @@ def _training(model: Any) -> list[str]:
     entries = plots.training_entries(model.history_)
     if not entries:
         return [paragraph("The model was solved in closed form: there are no iterations to show.")]
+    if len(model.history_) == 1:
+        return [bullets([words.training(entry, [float(model.history_[0][entry])]) for entry in entries])]
     figures = []
     for k, entry in enumerate(entries):
 
@@ -86,7 +88,7 @@ def _training(model: Any) -> list[str]:
 
         svg, ax = draw(f"training{k}", f"{entry} over the time of training", picture)
         values = [float(value) for value in np.asarray(ax.lines[-1].get_ydata())]  # of the last phase
-        how = "Level at the end: more time would change little."
+        how = "Where the curve is level at the end, more time would change little."
         figures.append(figure(entry, svg, words.training(entry, values), how))
     return [gallery(figures)]
 
