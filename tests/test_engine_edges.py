@@ -1,5 +1,8 @@
 """The engine where things go wrong: nothing to compute, wrong precision, huge numbers, long sums, no compiler."""
 
+import os
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -199,3 +202,21 @@ def test_products_in_threads() -> None:
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda _: phi_v(p.x, p.omega, p.V, *p.kernel()), range(16)))
     assert all(torch.equal(out, wanted) for out in found)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_small_products_survive_a_fork() -> None:
+    """Torch's own threads do not: a product too small for them must not start any."""
+    source = """if True:
+        import os, threading, time, torch
+        from qsgp.engine import compiled, phi_v
+        numbers = (torch.ones(500, 6), torch.ones(300, 6), torch.ones(600, 3), torch.ones(6), torch.ones(()))
+        torch.set_num_threads(2)
+        wanted = phi_v(*numbers)
+        held = threading.Thread(target=lambda: (compiled._lock.acquire(), time.sleep(1), compiled._lock.release()))
+        held.start()
+        if os.fork() == 0:
+            os._exit(0 if torch.equal(phi_v(*numbers), wanted) else 1)
+        assert os.wait()[1] == 0
+    """
+    subprocess.run([sys.executable, "-W", "ignore", "-c", source], check=True, timeout=100)

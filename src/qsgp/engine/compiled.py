@@ -18,6 +18,8 @@ SOURCES = [str(Path(__file__).with_name(name)) for name in ("features.c", "kerne
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-Wno-psabi", "-shared", "-fPIC")
 PATIENCE = 60  # seconds for a compiler; ours needs half of one
 _lock = Lock()
+if hasattr(os, "register_at_fork"):  # a child must not inherit it held by a thread that it does not have
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 def library() -> ctypes.CDLL | None:
