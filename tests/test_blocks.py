@@ -1,6 +1,10 @@
 """Steps over contiguous blocks: unbiased by enumeration of every draw, running products kept, the optimum reached."""
 
 import itertools
+import weakref
+from contextlib import nullcontext
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -130,3 +134,23 @@ def test_a_replayed_step_trains(columns):
     torch.testing.assert_close(state.a, features(blocks, blocks.U) @ state.V, rtol=1e-3, atol=1e-3)
     assert state.t == 303 and len(draws) > 5  # other rows in every replay
     assert (features(blocks, blocks.x) @ state.V[:, :1] - blocks.Y).std() < blocks.Y.std()
+
+
+def test_a_replayed_step_keeps_alive_what_it_reads(monkeypatch):
+    """A CUDA graph holds addresses, not tensors: without the step's own references they would be freed under it."""
+    devices, replays = [], []
+    monkeypatch.setattr(torch.cuda, "device", lambda device: devices.append(device) or nullcontext())
+    stream = SimpleNamespace(wait_stream=lambda _: None)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda: stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
+    monkeypatch.setattr(torch.cuda, "graph", lambda _: nullcontext())
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: SimpleNamespace(replay=lambda: replays.append(1)))
+    table = torch.zeros(3)
+    watch, device = weakref.ref(table), torch.device("cuda", 1)
+    replay = B.replayed(partial(table.add_, 1), device)
+    assert table[0] == 4  # three steps to warm up, one recorded (and, without a GPU, made)
+    del table
+    assert watch() is not None
+    replay()
+    assert replays == [1] and devices == [device, device]

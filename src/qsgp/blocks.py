@@ -8,6 +8,7 @@ the quadratic part of the dense columns of C (Theorem 2). Cost O(n_tilde m_tilde
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -21,9 +22,9 @@ from qsgp.sites import Site
 from qsgp.support import Support
 
 try:
-    from qsgp.engine import cuda_step
+    from qsgp.engine import cuda_device, cuda_step
 except ImportError:  # no Triton
-    cuda_step = None  # type: ignore[assignment]
+    cuda_device = cuda_step = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Blocks:
                 f"Expected independent frequencies and an even m_tilde, got orthogonal = {basis.orthogonal} and "
                 f"m_tilde = {m_tilde}. Pairs of cosine and sine stay together; orthogonal ones are not exchangeable."
             )
+        x, Y, U = x.contiguous(), Y.contiguous(), support.U.contiguous()  # as kernels address them
         omega = torch.empty(x.shape[1], basis.m // 2, dtype=x.dtype, device=x.device)
         for part in torch.arange(basis.m // 2, device=x.device).split(1 << 18):
             omega[:, part] = basis.kernel.frequencies(basis.seed, part).mT.to(x)
@@ -71,9 +73,9 @@ class Blocks:
         variance = float(basis.kernel.variance)
         known = None
         if fusible(x) and site is None:
-            known = cuda_step.Known.of(x, omega, support.U, basis.kernel.lengthscale)
+            known = cuda_step.Known.of(x, omega, U, basis.kernel.lengthscale)
         sizes = (n_tilde, m_tilde // 2, variance, known)
-        return cls(x, Y, float(sigma2), basis, omega, support.U, inverse, *sizes, site, precision)
+        return cls(x, Y, float(sigma2), basis, omega, U, inverse, *sizes, site, precision)
 
     @property
     def scale(self) -> float:
@@ -169,7 +171,7 @@ def step(blocks: Blocks, state: BlockState, batch: Draw, rate: float, decay: flo
 def stepper(blocks: Blocks, state: BlockState, rate: float, decay: float = 0.0) -> Callable[[], None]:
     """Draw and step as one call; on a GPU one replayed graph of fused kernels."""
     check_positive("rate", rate, "Steps go down the gradient; the paper's rate is 0.1.")
-    fused = fusible(blocks.x) and blocks.site is None
+    fused = fusible(blocks.x) and blocks.site is None and cuda_step.suits(blocks, state.V.shape[1])
 
     def once() -> None:
         batch = draw(blocks)
@@ -178,23 +180,32 @@ def stepper(blocks: Blocks, state: BlockState, rate: float, decay: float = 0.0) 
         else:
             step(blocks, state, batch, rate, decay)
 
-    return replayed(once) if blocks.x.is_cuda else once
+    return replayed(once, blocks.x.device) if blocks.x.is_cuda else once
 
 
 def fusible(x: Tensor) -> bool:
-    """Float32 on a GPU with Triton, and few enough inputs for a kernel to hold."""
-    return cuda_step is not None and x.is_cuda and x.dtype == torch.float32 and x.shape[1] <= cuda_step.MOST_INPUTS
+    """Float32 on a GPU that runs Triton, and few enough inputs for a kernel to hold."""
+    if cuda_step is None or not x.is_cuda or x.dtype != torch.float32 or x.shape[1] > cuda_step.MOST_INPUTS:
+        return False
+    return cuda_device.usable(x.device)
 
 
-def replayed(once: Callable[[], None]) -> Callable[[], None]:
-    """``once`` as a CUDA graph. Three calls are made to warm up: they are steps like any other."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
+def replayed(once: Callable[[], None], device: torch.device) -> Callable[[], None]:
+    """``once`` as a CUDA graph on ``device``. Three calls are made to warm up: they are steps like any other."""
+    with torch.cuda.device(device):
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                once()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
             once()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        once()
-    return graph.replay
+    return partial(_replay, graph, once, device)
+
+
+def _replay(graph: Any, once: Callable[[], None], device: torch.device) -> None:
+    """``once`` is held, not called: the graph reads and writes its tensors by address and keeps none of them alive."""
+    with torch.cuda.device(device):
+        graph.replay()

@@ -98,7 +98,7 @@ def fit(
     def once() -> None:
         step(blocks, state, spectral, draw(blocks, None if blocks.x.is_cuda else generator))
 
-    advance = replayed(once) if blocks.x.is_cuda else once
+    advance = replayed(once, blocks.x.device) if blocks.x.is_cuda else once
     for number in range(steps):
         if number == steps // 2:
             state.sums.zero_()

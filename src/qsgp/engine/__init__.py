@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from qsgp.checks import check_choice, check_rows, check_shape
+from qsgp.checks import check_choice, check_rows, check_shape, check_tensor
 from qsgp.engine import cpu, reference
 from qsgp.engine.frequencies import Drawn, Frequencies
 from qsgp.engine.gradients import Backend, Features, KernelProduct
@@ -45,7 +45,8 @@ def phi_v(
     "wide" projects in float64 for frequencies with heavy tails (Drawn with one degree of freedom always does).
     Cost: one sine and one cosine per row and pair; memory beyond the output does not grow.
     """
-    check_shape("V", V, (2 * len(frequencies), V.shape[-1]), "Give one row for each cosine and each sine.")
+    _check_columns("V", V, x)
+    check_shape("V", V, (2 * len(frequencies), V.shape[1]), "Give one row for each cosine and each sine.")
     return _features(x, frequencies, V, lengthscale, variance, total, precision, transpose=False)
 
 
@@ -60,6 +61,7 @@ def phit_r(
     precision: str = "default",
 ) -> Float[Tensor, "m c"]:
     """Phi^T R; arguments as for ``phi_v``."""
+    _check_columns("R", R, x)
     check_rows(x=x, R=R)
     return _features(x, frequencies, R, lengthscale, variance, total, precision, transpose=True)
 
@@ -80,9 +82,11 @@ def k_v(
     """
     check_choice("kernel", kernel, tuple(KERNELS))
     check_choice("precision", precision, PRECISIONS)
-    check_rows(z=z, V=V)
     _check_inputs(x, lengthscale, z=z)
-    backend = cast(Backend, _backend(x))
+    _check_columns("z", z, x)
+    _check_columns("V", V, x)
+    check_rows(z=z, V=V)
+    backend = cast(Backend, _backend(x, z, V))
     return variance * KernelProduct.apply(backend, x, z, V, lengthscale, kernel, precision)
 
 
@@ -106,25 +110,45 @@ def _features(
     omega, drawn = (None, frequencies) if isinstance(frequencies, Drawn) else (frequencies, None)
     if omega is not None:
         check_shape("frequencies", omega, (len(omega), x.shape[1]), f"The inputs have {x.shape[1]} columns.")
+        _check_fixed("frequencies", omega)
+        _check_columns("frequencies", omega, x, dtype=omega.dtype)
     if drawn is not None and drawn.degrees == 1:
         precision = "wide"  # Cauchy: float32 would lose the angle of one feature in a thousand
-    backend = cast(Backend, _backend(x))
+    backend = cast(Backend, _backend(x, V) if len(frequencies) else reference)
     product = Features.apply(backend, x, omega, drawn, V, lengthscale, precision, transpose)
-    return (2 * variance / (total or 2 * len(frequencies))).sqrt() * product
+    return (2 * variance / (total or max(2 * len(frequencies), 1))).sqrt() * product
 
 
 def _check_inputs(x: Tensor, lengthscale: Tensor, **others: Tensor) -> None:
+    check_shape("lengthscale", lengthscale, (lengthscale.numel(),), "Give one lengthscale for each column of x.")
     d = len(lengthscale)
     for name, tensor in {"x": x, **others}.items():
         check_shape(name, tensor, (len(tensor), d), f"There are {d} lengthscales: give inputs of {d} columns.")
-        if tensor.requires_grad:
-            raise ValueError(
-                f"Expected {name} without gradient, got one that asks for it. The products are differentiable in their "
-                "columns, the lengthscales and the variance; detach the inputs."
-            )
+        _check_fixed(name, tensor)
 
 
-def _backend(x: Tensor) -> object:
-    if x.dtype != torch.float32 or not x.numel():
+def _check_fixed(name: str, tensor: Tensor) -> None:
+    if tensor.requires_grad:
+        raise ValueError(
+            f"Expected {name} without gradient, got one that asks for it. The products are differentiable in their "
+            "columns, the lengthscales and the variance; detach the inputs."
+        )
+
+
+def _check_columns(name: str, tensor: Tensor, x: Tensor, dtype: torch.dtype | None = None) -> None:
+    """A matrix of the precision and on the device of x: compiled code reads its memory as such."""
+    check_tensor("x", x, "Give float32 or float64.")
+    if tensor.ndim != 2:
+        raise ValueError(f"Expected {name} as a matrix, got shape {tuple(tensor.shape)}. Give a vector as one column.")
+    if tensor.dtype != (dtype or x.dtype) or tensor.device != x.device:
+        raise ValueError(
+            f"Expected {name} in {x.dtype} on {x.device} as x is, got {tensor.dtype} on {tensor.device}. "
+            f"Convert one of them: {name}.to(x)."
+        )
+
+
+def _backend(x: Tensor, *others: Tensor) -> object:
+    """Plain torch for everything but float32, and for what is empty."""
+    if x.dtype != torch.float32 or not all(tensor.numel() for tensor in (x, *others)):
         return reference
     return BACKENDS.get(x.device.type, reference)

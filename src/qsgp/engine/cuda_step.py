@@ -13,18 +13,32 @@ from qsgp.engine import triton_step
 from qsgp.engine.cuda_features import INTERPRETED, Operand, Range, launch
 from qsgp.engine.cuda_kernels import SHARPNESS
 from qsgp.engine.triton_prepare import depth, padded, split
+from qsgp.engine.triton_tiles import COLUMNS
 
 # Points and pairs of a program's tile, and its warps: the fastest of those tried on an H200.
 MOST_INPUTS = 64  # held whole by these kernels
+MOST_NUMBERS = 2**31 - 1  # of any table that they address in 32 bits
 TILES = {"predict": (8, 256, 8), "update": (128, 16, 4), "support": (4, 128, 4)}
+
+
+def suits(blocks: Any, columns: int) -> bool:
+    """No more inputs, columns and numbers than these kernels can hold and count."""
+    (d, total), p, pairs = blocks.omega.shape, len(blocks.U), padded(blocks.pairs)
+    if d > MOST_INPUTS or columns > COLUMNS:
+        return False
+    halves, width = 2 * depth(d)[0], triton.next_power_of_2(max(columns, 16))
+    points = padded(blocks.n_tilde + p) * halves
+    sizes = (d * total, points, 2 * pairs * halves, 2 * pairs * width, blocks.n_tilde * p, p * p)
+    return max(sizes) <= MOST_NUMBERS
 
 
 def step(blocks: Any, state: Any, batch: Any, rate: float, decay: float, kernel: str) -> None:
     """What `qsgp.blocks.step` does; the arguments are those of that file."""
-    if state.V.shape[1] == 1:
-        _one_column(blocks, state, batch, rate, decay, kernel)
-    else:
-        _columns(blocks, state, batch, rate, decay, kernel)
+    with torch.cuda.device_of(blocks.x):
+        if state.V.shape[1] == 1:
+            _one_column(blocks, state, batch, rate, decay, kernel)
+        else:
+            _columns(blocks, state, batch, rate, decay, kernel)
 
 
 class Known(NamedTuple):
@@ -40,7 +54,7 @@ class Known(NamedTuple):
 
 
 def _columns(blocks: Any, state: Any, batch: Any, rate: float, decay: float, kernel: str) -> None:
-    x, U, omega, ell = blocks.x, blocks.U, blocks.omega, blocks.basis.kernel.lengthscale
+    x, U, omega, ell = blocks.x, blocks.U, blocks.omega, blocks.basis.kernel.lengthscale.contiguous()
     total, p, n_tilde, pairs, columns = omega.shape[1], len(U), blocks.n_tilde, blocks.pairs, state.V.shape[1]
     d, (D, _) = x.shape[1], depth(x.shape[1])
     (factor, peak), support = blocks.known or Known.of(x, omega, U, ell)
@@ -79,7 +93,7 @@ def _columns(blocks: Any, state: Any, batch: Any, rate: float, decay: float, ker
 def _one_column(blocks: Any, state: Any, batch: Any, rate: float, decay: float, kernel: str) -> None:
     x, U, omega = blocks.x, blocks.U, blocks.omega
     d, total, p, n_tilde, pairs = x.shape[1], omega.shape[1], len(U), blocks.n_tilde, blocks.pairs
-    ell, scale, variance = blocks.basis.kernel.lengthscale, total / pairs, blocks.variance
+    ell, scale, variance = blocks.basis.kernel.lengthscale.contiguous(), total / pairs, blocks.variance
     height = math.sqrt(2 * variance / blocks.basis.m)
     f, error, r = x.new_empty(n_tilde + p), x.new_empty(p), x.new_empty(n_tilde)
     change = x.new_empty(2 * pairs)

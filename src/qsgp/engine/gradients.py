@@ -11,9 +11,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from qsgp.engine.frequencies import Drawn, Frequencies, numbers
-from qsgp.engine.reference import STEEPNESS, blocks, distances
+from qsgp.engine.frequencies import Drawn, Frequencies
+from qsgp.engine.reference import STEEPNESS, distances, projections
 
+CLOSE = 1e-4  # of the inputs' length: pairs further apart lose no more than 1e-12 of their squared difference
 ROWS = 1 << 20  # kernel values held at a time by the gradient of the lengthscales
 
 
@@ -83,9 +84,7 @@ def _of_features(
     dtype = torch.float64 if wide else x.dtype
     x, R, V, ell = x.to(dtype), R.to(dtype), V.to(dtype), lengthscale.to(dtype)
     total = torch.zeros_like(ell)
-    for rows, pairs, both in blocks(len(x), len(frequencies)):
-        omega = numbers(frequencies[pairs], x).to(dtype)
-        t = (x[rows] / ell) @ omega.mT
+    for rows, both, omega, t in projections(x, frequencies, ell):
         S = t.cos().mul_(R[rows] @ V[both][1::2].mT).sub_(t.sin_().mul_(R[rows] @ V[both][::2].mT))
         total -= (x[rows] * (S @ omega)).sum(0)
     return (total / ell.square()).to(lengthscale.dtype)
@@ -133,17 +132,35 @@ def _of_kernel(
 ) -> Float[Tensor, " d"]:
     """Gradient of sum(R * K V): -2 / lengthscale_j^3 times the sum of W (x_j - z_j)^2, W = R V^T dk/d(r^2).
 
-    The square is multiplied out, in float64 so that near duplicates do not cancel.
+    The square is multiplied out, in float64 so that near duplicates do not cancel. That is not enough for Matern-1/2,
+    whose slope is 1 / r: its close pairs are taken by differences.
     """
+    if not len(x) or not len(z):
+        return torch.zeros_like(lengthscale)
     centre = z.double().mean(0)
     X, Z, R, V, ell = x.double() - centre, z.double() - centre, R.double(), V.double(), lengthscale.double()
     total = torch.zeros_like(ell)
     step = max(1, ROWS // len(z))
     for first in range(0, len(x), step):
         part = slice(first, first + step)
-        W = (R[part] @ V.mT).mul_(_slope(distances(X[part], Z, ell), kernel))
+        r = distances(X[part], Z, ell)
+        W = (R[part] @ V.mT).mul_(_slope(r, kernel))
+        if kernel == "matern12":
+            total += _of_close(W, r, X[part], Z, ell)
         total += (W.sum(1) @ X[part].square()) + (W.sum(0) @ Z.square()) - 2 * (X[part] * (W @ Z)).sum(0)
     return (-2 * total / ell**3).to(lengthscale.dtype)
+
+
+def _of_close(W: Tensor, r: Tensor, X: Tensor, Z: Tensor, ell: Tensor) -> Float[Tensor, " d"]:
+    """Sum of W (x_j - z_j)^2 over pairs closer than CLOSE of the inputs' length; their W is set to zero."""
+    length = (X / ell).square().sum(1).amax().sqrt() + (Z / ell).square().sum(1).amax().sqrt()
+    a, b = torch.nonzero(r < CLOSE * length, as_tuple=True)
+    weights = W[a, b]
+    W[a, b] = 0
+    total = torch.zeros_like(ell)
+    for k in range(len(ell) if len(a) else 0):  # one input at a time: all pairs may be close
+        total[k] = weights @ (X[a, k] - Z[b, k]).square()
+    return total
 
 
 def _slope(r: Float[Tensor, "n b"], kernel: str) -> Float[Tensor, "n b"]:
@@ -152,5 +169,5 @@ def _slope(r: Float[Tensor, "n b"], kernel: str) -> Float[Tensor, "n b"]:
         return -0.5 * torch.exp(-0.5 * r.square())
     s = STEEPNESS[kernel] * r
     if kernel == "matern12":
-        return torch.where(r > 0, -0.5 * torch.exp(-r) / r, 0)
+        return torch.where(r > 1e-150, -0.5 * torch.exp(-r) / r, 0)
     return torch.exp(-s) * (-1.5 if kernel == "matern32" else -5 / 6 * (1 + s))

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -14,12 +15,36 @@ KERNELS = {"rbf": 0, "matern12": 1, "matern32": 3, "matern52": 5}
 BLOCK = 1 << 19  # projections held at a time
 
 
-def features(
-    x: Float[Tensor, "n d"], omega: Float[Tensor, "p d"], lengthscale: Float[Tensor, " d"]
-) -> Float[Tensor, "n p two"]:
-    """cos and sin of (x / lengthscale)^T omega, side by side: columns 2 p and 2 p + 1 once flattened."""
-    t = (x / lengthscale) @ omega.to(x.dtype).mT
-    return torch.stack((t.cos(), t.sin()), -1)
+class Block(NamedTuple):
+    """Projections of some rows at some pairs, with the numbers they come from."""
+
+    rows: slice
+    both: slice  # features of the pairs
+    omega: Float[Tensor, "p d"]
+    t: Float[Tensor, "r p"]
+
+    def features(self) -> Float[Tensor, "r m"]:
+        """cos and sin, side by side."""
+        return torch.stack((self.t.cos(), self.t.sin()), -1).flatten(1)
+
+
+def projections(
+    x: Float[Tensor, "n d"], frequencies: Frequencies, lengthscale: Float[Tensor, " d"], precision: str = "default"
+) -> Iterator[Block]:
+    """(x / lengthscale)^T omega, BLOCK of them at a time; frequencies are drawn once. "wide": in float64, whole
+    revolutions dropped, for angles of which float32 would keep nothing."""
+    wide = min(len(frequencies), 4096)
+    dtype = torch.float64 if precision == "wide" else x.dtype
+    ell = lengthscale.to(dtype)
+    for p in range(0, len(frequencies), wide or 1):
+        omega, both = numbers(frequencies[p : p + wide], x).to(dtype), slice(2 * p, 2 * (p + wide))
+        tall = max(1, BLOCK // len(omega))
+        for r in range(0, len(x), tall):
+            rows = slice(r, r + tall)
+            t = (x[rows].to(dtype) / ell) @ omega.mT
+            if dtype != x.dtype:
+                t = (t - 2 * math.pi * (t / (2 * math.pi)).round()).to(x.dtype)
+            yield Block(rows, both, omega, t)
 
 
 def phi_v(
@@ -30,8 +55,8 @@ def phi_v(
     precision: str = "default",
 ) -> Float[Tensor, "n c"]:
     out = V.new_zeros((len(x), V.shape[1]))
-    for rows, pairs, both in blocks(len(x), len(frequencies)):
-        out[rows] += features(x[rows], numbers(frequencies[pairs], x), lengthscale).flatten(1) @ V[both]
+    for block in projections(x, frequencies, lengthscale, precision):
+        out[block.rows] += block.features() @ V[block.both]
     return out
 
 
@@ -43,8 +68,8 @@ def phit_r(
     precision: str = "default",
 ) -> Float[Tensor, "m c"]:
     out = R.new_zeros((2 * len(frequencies), R.shape[1]))
-    for rows, pairs, both in blocks(len(x), len(frequencies)):
-        out[both] += features(x[rows], numbers(frequencies[pairs], x), lengthscale).flatten(1).mT @ R[rows]
+    for block in projections(x, frequencies, lengthscale, precision):
+        out[block.both] += block.features().mT @ R[block.rows]
     return out
 
 
@@ -56,8 +81,14 @@ def k_v(
     kernel: str,
     precision: str = "default",
 ) -> Float[Tensor, "n c"]:
-    rows = max(1, BLOCK // len(z))
+    rows = max(1, BLOCK // max(len(z), 1))
     return torch.cat([profile(distances(part, z, lengthscale), kernel) @ V for part in x.split(rows)])
+
+
+def largest(x: Float[Tensor, "n d"]) -> Float[Tensor, " d"]:
+    """The largest |x| of each column, without a copy of x. (torch.aminmax starts threads for the smallest of inputs,
+    and in a forked process waits for them for ever.)"""
+    return torch.maximum(x.amax(0), -x.amin(0))
 
 
 def profile(r: Float[Tensor, "*shape"], kernel: str) -> Float[Tensor, "*shape"]:
@@ -86,12 +117,3 @@ def distances(
     X, Z = (x.double() - centre) / ell, (z.double() - centre) / ell
     norms = X.square().sum(1)[:, None] + Z.square().sum(1)
     return torch.addmm(norms, X, Z.mT, alpha=-2).clamp_(min=0).sqrt_().to(x.dtype)
-
-
-def blocks(rows: int, pairs: int) -> Iterator[tuple[slice, slice, slice]]:
-    """Slices of rows, of pairs and of the features of these pairs, BLOCK projections at a time."""
-    wide = min(pairs, 4096)
-    tall = max(1, BLOCK // max(wide, 1))
-    for p in range(0, pairs, wide or 1):
-        for r in range(0, rows, tall):
-            yield slice(r, r + tall), slice(p, p + wide), slice(2 * p, 2 * (p + wide))

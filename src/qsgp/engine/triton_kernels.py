@@ -43,10 +43,11 @@ def kernel_product(
     length = tl.max(x_norm, 0) + tl.load(longest)
     if KERNEL == "matern12":
         # A slope at r = 0 makes an error e of q one of e / sqrt(q): close points always need care.
-        mine = length >= 0.0
+        mine = (length >= 0.0) | (length != length)
         near = tl.minimum(length * length * (1.0 / (LONG * LONG)), far)
     else:
-        mine = (length > LONG) if CAREFUL else (length <= LONG)
+        # Written so that one launch takes rows whose length is not a number: what nobody writes is not zero.
+        mine = (length > LONG) if CAREFUL else ((length <= LONG) | (length != length))
         near = far
     stop = tl.where(mine, tl.minimum(begin + share, n_stream), begin)
     inside = rows < tl.where(mine, n, 0)

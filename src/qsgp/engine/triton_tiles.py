@@ -8,6 +8,7 @@ import triton
 
 BLOCK_BYTES = 20 << 20  # of each prepared operand: two of them and partial sums stay below 64 MiB
 LEAST_ROWS = 16_384
+MOST_BYTES = 2**31 - 1
 COLUMNS = 128  # columns of one launch: their sums live in registers
 PROGRAMS = 132 * 24  # several rounds on every multiprocessor, so that the last round, half empty, weighs little
 PROGRAMS_OF_MANY = 132 * 6  # with many columns fewer: each adds partial sums
@@ -41,9 +42,11 @@ def shares(fixed: int, stream: int, tile: Tile, columns: int, least: int) -> Sha
 def block_rows(row_bytes: int, columns: int) -> int:
     """Points of a prepared block: as many as BLOCK_BYTES hold of them, and of two sums for each column.
 
-    At least LEAST_ROWS, which for hundreds of inputs takes more memory: a launch must be worth its start.
+    At least LEAST_ROWS, which for hundreds of inputs takes more memory: a launch must be worth its start. Never more
+    bytes than 31 bits count: kernels compute addresses inside a block in 32 bits.
     """
-    return max(LEAST_ROWS, BLOCK_BYTES // max(row_bytes, 8 * min(columns, COLUMNS)))
+    wanted = max(LEAST_ROWS, BLOCK_BYTES // max(row_bytes, 8 * min(columns, COLUMNS)))
+    return max(1, min(wanted, MOST_BYTES // row_bytes))
 
 
 def blocks(size: int, largest: int) -> list[slice]:

@@ -1,0 +1,70 @@
+"""The C files of the CPU products: compiled when first needed, into a folder nobody else can write to."""
+
+import ctypes
+import functools
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock, Thread
+
+import torch
+from torch import Tensor
+
+SOURCES = [str(Path(__file__).with_name(name)) for name in ("features.c", "kernels.c")]
+# No -ffast-math: it would remove the addition that rounds. What remains lets products and sums fuse.
+FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-Wno-psabi", "-shared", "-fPIC")
+PATIENCE = 60  # seconds for a compiler; ours needs half of one
+_lock = Lock()
+if hasattr(os, "register_at_fork"):  # a child must not inherit it held by a thread that it does not have
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+
+
+def library() -> ctypes.CDLL | None:
+    """The compiled C files, or None: torch computes then. Threads that ask at once wait for the first."""
+    with _lock:
+        return _built()
+
+
+@functools.cache
+def _built() -> ctypes.CDLL | None:
+    return build()
+
+
+def build() -> ctypes.CDLL | None:
+    """Compiled anew in each process: it fits the processor it runs on, and no file is kept that others could change.
+
+    None without a compiler, with one that fails or hangs, and where files cannot be loaded (a folder for temporary
+    files that is mounted noexec: ``TMPDIR`` names another).
+    """
+    compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        return None
+    try:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # Windows keeps what is loaded
+            target = str(Path(folder) / "engine.so")
+            command = [compiler, *FLAGS, *SOURCES, "-o", target]
+            subprocess.run(command, capture_output=True, check=True, timeout=PATIENCE)
+            return ctypes.CDLL(target)
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def call(function: Callable[..., None], tensors: tuple[Tensor | None, ...], sizes: tuple[int, ...]) -> None:
+    pointers = (ctypes.c_void_p(None if tensor is None else tensor.data_ptr()) for tensor in tensors)
+    function(*pointers, *(ctypes.c_size_t(size) for size in sizes))
+
+
+def share(run: Callable[[int, int], None], size: int, unit: int) -> None:
+    """run(begin, end) on as many threads as torch uses; each owns its part of the output, whatever their number."""
+    parts = min(torch.get_num_threads(), -(-size // unit))
+    step = -(-size // (parts * unit)) * unit
+    bounds = [(begin, min(begin + step, size)) for begin in range(0, size, step)]
+    helpers = [Thread(target=run, args=bound) for bound in bounds[1:]]
+    for helper in helpers:
+        helper.start()
+    run(*bounds[0])
+    for helper in helpers:
+        helper.join()
