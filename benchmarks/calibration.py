@@ -58,8 +58,8 @@ def features(kernel: Any, x: Tensor, new: Tensor, generator: torch.Generator, se
     unseen = torch.rand(200, x.shape[1], generator=generator).to(x) * SIZE
     noise = torch.full_like(x[:, 0], NOISE)
     found = feature_posterior.solve(basis, x, Y, noise, x[: n // 4], unseen, draws=DRAWS, seed=seed, tolerance=1e-3)
-    (mean, spread, _), variance = found.pieces(new), found.latent(new)[1]
-    return Found(truth, mean[:, 0], variance, spread)
+    (mean, draws), variance = found.pieces(new), found.latent(new)[1]
+    return Found(truth, mean[:, 0], variance[:, 0], draws[:, 0])
 
 
 def dense(kernel: Any, x: Tensor, new: Tensor, generator: torch.Generator, seed: int, m: int) -> Found:

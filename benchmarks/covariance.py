@@ -105,12 +105,12 @@ def approximate(problem: Problem, m: int, support: int, m_tilde: int) -> dict[st
     found = feature_posterior.solve(
         basis, problem.x, problem.y, noise, problem.x[:support], problem.unseen, m_tilde=min(m, m_tilde)
     )
-    _, spread, of_support = found.pieces(problem.x_new)
+    _, draws = found.pieces(problem.x_new)
     variance = optimal_diagonal(norms(basis, problem.x), torch.ones(m).to(noise), problem.sigma2).square()
     return {
-        "support": of_support,
-        "samples": spread.square().mean(1),
-        "blend": found.latent(problem.x_new)[1],
+        "support": found.spread.support(problem.x_new)[:, 0],
+        "samples": draws[:, 0].square().mean(1),
+        "blend": found.latent(problem.x_new)[1][:, 0],
         "meanfield": basis.phi2_v(problem.x_new, variance),
     }
 

@@ -25,8 +25,8 @@ def replicate(seed: int, n: int, m: int) -> tuple[float, np.ndarray, float]:
     w = torch.randn(m, 1, generator=generator)
     Y = basis.phi_v(x, w) + NOISE**0.5 * torch.randn(n, 1, generator=generator)
     found = solve(basis, x, Y, torch.full((n,), NOISE), x[: n // 2], unseen, draws=DRAWS, seed=seed, tolerance=1e-3)
-    mean, spread, _ = found.pieces(new)
-    return float(basis.phi_v(new, w) - mean), spread[0].numpy(), float(found.latent(new)[1].sqrt())
+    mean, draws = found.pieces(new)
+    return float(basis.phi_v(new, w) - mean), draws[0, 0].numpy(), float(found.latent(new)[1].sqrt())
 
 
 def p_values(found: list[tuple[float, np.ndarray, float]], share: float = 1.0) -> tuple[float, float]:

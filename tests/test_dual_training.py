@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from qsgp.dual_training import _raised, _settled
+from qsgp.dual_training import _settled
+from qsgp.held_out import raised
 from qsgp.likelihoods import Gaussian, Laplace, Logistic
 
 
@@ -15,16 +16,16 @@ def residuals(deviation, n=2000):
 
 def test_noise_is_raised_to_what_rows_held_out_show():
     """Evidence may call a function with jumps noise-free; errors of 0.5 about a deviation of 0.1 say otherwise."""
-    found = _raised(Gaussian(torch.tensor(1e-5)), *residuals(0.5))
+    found = raised(Gaussian(torch.tensor(1e-5)), *residuals(0.5))
     assert float(found.noise_variance) == pytest.approx(0.24, rel=0.1)
-    found = _raised(Laplace(torch.tensor(1e-3)), *residuals(0.5))
+    found = raised(Laplace(torch.tensor(1e-3)), *residuals(0.5))
     assert float(found.scale) > 0.2
 
 
 def test_noise_is_not_lowered():
-    found = _raised(Gaussian(torch.tensor(0.3)), *residuals(0.1))
+    found = raised(Gaussian(torch.tensor(0.3)), *residuals(0.1))
     assert float(found.noise_variance) == pytest.approx(0.3)
-    assert isinstance(_raised(Logistic(), *residuals(0.1)), Logistic)
+    assert isinstance(raised(Logistic(), *residuals(0.1)), Logistic)
 
 
 def test_when_predictions_have_settled():

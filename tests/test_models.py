@@ -389,7 +389,9 @@ def test_a_classifier_of_many_rows_knows_them_all(tmp_path, classes, covariance)
     X, y = blobs(3300, classes)
     model = QSGPClassifier(covariance=covariance, kernel="rbf", learn_hyperparameters=False, random_state=0).fit(X, y)
     X_new, y_new = blobs(600, classes, seed=3)
-    assert model._posterior.x.shape == (3300, 2) and len(model._posterior.factor) == (1 if classes == 2 else classes)
+    assert model._posterior.x.shape == (3300, 2) and len(model._posterior.spread.factor) == (
+        1 if classes == 2 else classes
+    )
     assert model.score(X_new, y_new) > (0.9 if classes == 2 else 0.8)
     assert {"error", "mnlp", "residual"} <= set(model.history_[-1])
     proba = model.predict_proba(X_new)
@@ -412,3 +414,50 @@ def test_heavy_tails_of_many_rows():
     draws = robust.sample_y(X_new[:20], 400, random_state=0)
     spread = robust._latent(X_new[:20])[1].sqrt().numpy()[:, 0] * robust._scaling.y_scale[0]
     np.testing.assert_allclose(draws.std(1), spread, rtol=0.2)
+
+
+@pytest.mark.parametrize("covariance", ["auto", "support"])
+def test_preconditioned_features_come_near_the_exact_gp(tmp_path, covariance):
+    X, y = wave(900)
+    X_new, y_new = wave(500, seed=3)
+    exact = QSGPRegressor(kernel="rbf", random_state=0).fit(X, y)
+    settings = {"kernel": "rbf", "optimizer": "preconditioned", "covariance": covariance, "random_state": 0}
+    model = QSGPRegressor(n_features=4000, **settings).fit(X, y)
+    errors = [np.sqrt(np.mean((each.predict(X_new) - y_new) ** 2)) for each in (model, exact)]
+    densities = [-each.log_density(X_new, y_new).mean() for each in (model, exact)]
+    assert errors[0] < 1.05 * errors[1] and densities[0] < densities[1] + (0.1 if covariance == "auto" else 0.3)
+    assert model._posterior.draws == (16 if covariance == "auto" else 0) and "rmse" in model.history_[-1]
+    model.save(tmp_path / "model.qsgp")
+    again = qsgp.load(tmp_path / "model.qsgp")
+    np.testing.assert_allclose(again.predict(X_new, return_std=True), model.predict(X_new, return_std=True), rtol=1e-5)
+    draws = model.sample_y(X_new[:20], 400, random_state=0)
+    spread = model._latent(X_new[:20])[1].sqrt().numpy()[:, 0] * model._scaling.y_scale[0]
+    np.testing.assert_allclose(draws.std(1), spread, rtol=0.2)
+
+
+def test_preconditioned_features_of_few_rows_outputs_and_weights():
+    X, y = wave(60)
+    settings = {"optimizer": "preconditioned", "n_features": 100, "random_state": 0}
+    for rows in (1, 5, 30):
+        assert np.isfinite(QSGPRegressor(**settings).fit(X[:rows], y[:rows]).predict(X, return_std=True)).all()
+    both = QSGPRegressor(**settings).fit(X, np.stack([y, -2 * y], 1)).predict(X)
+    np.testing.assert_allclose(both[:, 1], -2 * both[:, 0], atol=1e-2 * np.abs(y).max())
+    ignored = QSGPRegressor(**settings).fit(X, np.where(np.arange(60) < 30, y, 99.0), np.arange(60) < 30)
+    np.testing.assert_allclose(ignored.predict(X), QSGPRegressor(**settings).fit(X[:30], y[:30]).predict(X), rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"likelihood": "laplace"}, "solves for Gaussian noise"),
+        ({"basis": "inducing"}, "basis 'auto' or 'fourier'"),
+        ({"covariance": "full"}, "covariance 'auto' or 'support' or 'samples'"),
+        ({"batch_points": 50}, "batch_points 'auto'"),
+        ({"n_features": 7}, "even n_features"),
+    ],
+)
+def test_what_preconditioned_features_cannot_do(other, message):
+    with pytest.raises(ValueError, match=message):
+        QSGPRegressor(optimizer="preconditioned", **other).fit(*wave(40))
+    with pytest.raises(ValueError, match="solves for Gaussian noise"):
+        QSGPClassifier(optimizer="preconditioned").fit(*blobs(40, 2))

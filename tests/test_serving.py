@@ -68,6 +68,16 @@ def test_kernel_functions_at_rows(tmp_path):
     np.testing.assert_allclose(got[1][:, 0], deviation, rtol=1e-3)
 
 
+def test_weights_and_draws(tmp_path):
+    X, y = wave(300)
+    model = QSGPRegressor(random_state=0, kernel="rbf", optimizer="preconditioned", n_features=200).fit(X, y)
+    model.export(tmp_path / "model.onnx")
+    got = runtime.InferenceSession(tmp_path / "model.onnx").run(None, {"x": X[:50]})
+    mean, deviation = model.predict(X[:50], return_std=True)
+    np.testing.assert_allclose(got[0][:, 0], mean, atol=1e-4 * deviation.max(), rtol=1e-4)
+    np.testing.assert_allclose(got[1][:, 0], deviation, rtol=1e-3)
+
+
 def test_classes_of_many_rows_each_with_a_variance(tmp_path):
     X, y = wave(3200)
     y = np.digitize(y, np.quantile(y, [0.3, 0.7]))

@@ -14,16 +14,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from qsgp import metrics
 from qsgp.defaults import distinct
 from qsgp.dual import System, shuffled
+from qsgp.held_out import scores, watched
 from qsgp.interfaces import Kernel, Likelihood, SpectralKernel
 from qsgp.interrupt import Halt
-from qsgp.likelihoods import Gaussian, Logistic
+from qsgp.likelihoods import Gaussian
 from qsgp.options import Options, Sizes
-from qsgp.pathwise import blended, fit_blend
 from qsgp.posteriors import KernelFunctionsAtRows
 from qsgp.row_sites import RowSites
+from qsgp.spread import Spread
 from qsgp.trained import Record, Report, Trained
 
 _EPOCHS = 40
@@ -61,7 +61,8 @@ def train_dual(
 
     def with_support(x: Tensor, A: Tensor) -> KernelFunctionsAtRows:
         noise = share * sites.unit_noise[support]
-        return KernelFunctionsAtRows.build(kernel, likelihood, x, A, x[support], noise, outputs, options.seed)
+        spread = Spread.build(kernel, x[support], noise)
+        return KernelFunctionsAtRows(kernel, likelihood, x, A, outputs, options.seed, spread)
 
     columns = outputs + sites.prior.shape[1]
     posterior = with_support(x[:kept], x.new_zeros(kept, columns))
@@ -72,7 +73,7 @@ def train_dual(
         """Squares of the residual and of the right-hand side."""
         f = system.values(rows)
         untold = not sites.draws and not isinstance(likelihood, Gaussian)
-        R = sites.right(rows, f, posterior.support_variance(system.x[rows]).to(f) if untold else None)
+        R = sites.right(rows, f, posterior.spread.support(system.x[rows]).to(f) if untold else None)
         residual = system.solve(rows, f, R, relax)
         return torch.stack([part[:, :outputs].square().sum() for part in (residual, R)])
 
@@ -97,13 +98,12 @@ def train_dual(
         took = time.perf_counter() - started
         fixed = isinstance(likelihood, Gaussian)
         posterior = replace(posterior, A=A) if fixed else with_support(x[:kept], A)
-        mean, variance, blend = _watch(posterior, x[kept:])
-        posterior = replace(posterior, blend=blend, likelihood=_raised(likelihood, Y[kept:], mean, variance))
+        posterior, mean, variance = watched(posterior, likelihood, x[kept:], Y[kept:])
         trained.posterior, trained.iterations = posterior, number + 1
         record: Record = {"phase": "mean", "iteration": number + 1, "seconds": time.perf_counter() - began}
         # an epoch cut short has no residual; NaN could not be stored
         record |= {} if residual is None else {"residual": residual}
-        record |= _scores(posterior.likelihood, Y[kept:], mean, variance)
+        record |= scores(posterior.likelihood, Y[kept:], mean, variance)
         trained.history.append(record)
         stop = bool(report and report(record, lambda: trained.posterior))
         if halt.pressed.is_set():
@@ -124,50 +124,6 @@ def train_dual(
         if residual is not None:
             trained.posterior = replace(posterior, x=x, A=A)
     return trained
-
-
-def _watch(
-    posterior: KernelFunctionsAtRows, x: Float[Tensor, "h d"]
-) -> tuple[Float[Tensor, "h o"], Float[Tensor, "h g"], Float[Tensor, "g two"]]:
-    """Mean and variance at rows held out, and the blend of variances that fits there."""
-    mean, spread, support = posterior.pieces(x)
-    blend = fit_blend(spread, support) if posterior.draws else posterior.blend
-    return mean, blended(spread, support, blend), blend
-
-
-def _raised(
-    likelihood: Likelihood, Y: Float[Tensor, "h o"], mean: Float[Tensor, "h o"], variance: Float[Tensor, "h g"]
-) -> Likelihood:
-    """With the noise under which rows held out are most probable, never less than what the evidence said.
-
-    Evidence of some rows may take a function for noise-free that has jumps, as targets of a few levels have: intervals
-    would be far too narrow. The mean does not suffer and keeps its noise.
-    """
-    if not likelihood.parameters():  # logistic sites have no noise
-        return likelihood
-    ((name, learned),) = likelihood.parameters().items()
-
-    def with_shift(shift: float) -> Likelihood:
-        return likelihood.with_parameters({name: learned + shift})
-
-    return with_shift(min((0.1 * k for k in range(101)), key=lambda shift: _mnlp(with_shift(shift), Y, mean, variance)))
-
-
-def _mnlp(likelihood: Likelihood, Y: Tensor, mean: Tensor, variance: Tensor) -> float:
-    sites = likelihood.with_parameters({name: value.double() for name, value in likelihood.parameters().items()})
-    density = sites.log_density(Y.double(), mean.double(), variance.double().expand_as(mean))
-    return metrics.mnlp(density.flatten())
-
-
-def _scores(
-    likelihood: Likelihood, Y: Float[Tensor, "h o"], mean: Float[Tensor, "h o"], variance: Float[Tensor, "h g"]
-) -> Record:
-    """Of standardised targets, over all outputs."""
-    found: Record = {"mnlp": _mnlp(likelihood, Y, mean, variance)}
-    if not isinstance(likelihood, Logistic):
-        return {"rmse": metrics.rmse(Y.double().flatten(), mean.double().flatten())} | found
-    right = Y * mean > 0 if Y.shape[1] == 1 else Y.argmax(1) == mean.argmax(1)
-    return {"error": 1 - float(right.double().mean())} | found
 
 
 def _settled(history: list[Record]) -> bool:

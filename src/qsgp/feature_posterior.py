@@ -6,7 +6,7 @@ gives the mean (`feature_dual`), so that they share its features.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
@@ -16,29 +16,10 @@ from qsgp import feature_dual
 from qsgp.bases import Fourier
 from qsgp.counter_rng import normals
 from qsgp.feature_dual import Features
-from qsgp.pathwise import blended, fit_blend, noise_draws
-from qsgp.support_variance import SupportVariance
-
-
-@dataclass(frozen=True)
-class FeaturePosterior:
-    """Weights of the mean and of draws about it; the variance is a blend of that of the draws and of support points."""
-
-    features: Features
-    table: Float[Tensor, "m c"]  # of the outputs, then of the draws
-    outputs: int
-    support: SupportVariance
-    blend: Float[Tensor, "one two"]
-
-    def pieces(self, x: Float[Tensor, "t d"]) -> tuple[Float[Tensor, "t o"], Float[Tensor, "t s"], Float[Tensor, " t"]]:
-        """Mean, draws about it, and the variance that the support points leave."""
-        products = self.features.times(self.table, x)
-        return products[:, : self.outputs], products[:, self.outputs :], self.support(x)[:, 0]
-
-    def latent(self, x: Float[Tensor, "t d"]) -> tuple[Float[Tensor, "t o"], Float[Tensor, " t"]]:
-        """Mean and variance of f."""
-        mean, spread, support = self.pieces(x)
-        return mean, blended(spread[:, None], support[:, None], self.blend)[:, 0]
+from qsgp.likelihoods import Gaussian
+from qsgp.pathwise import noise_draws
+from qsgp.posteriors import FourierWeights
+from qsgp.spread import Spread
 
 
 def solve(
@@ -56,7 +37,7 @@ def solve(
     tolerance: float = 1e-2,
     precision: str = "default",
     halt: Callable[[], bool] = lambda: False,
-) -> FeaturePosterior:
+) -> FourierWeights:
     """Mean and ``draws`` from one solve; ``U`` are support points, ``unseen`` inputs like those to come.
 
     Rows of ``x`` will not do for ``unseen``: there draws are closer together than the support points expect, and the
@@ -79,10 +60,10 @@ def solve(
     ).V
     outputs = Y.shape[1]
     V[:, outputs:] = W - V[:, outputs:]
-    support = SupportVariance.build(basis.kernel, U, (1 / noise).mean().expand(len(U), 1), len(x))
-    found = FeaturePosterior(features, V, outputs, support, torch.ones(1, 2, dtype=torch.float64, device=x.device))
-    _, spread, variance = found.pieces(unseen)
-    return replace(found, blend=fit_blend(spread[:, None], variance[:, None])) if draws else found
+    of_a_row = 1 / (1 / noise).mean()
+    spread = Spread.build(basis.kernel, U, len(U) / len(x) * of_a_row)
+    found = FourierWeights(basis, Gaussian(of_a_row), V, outputs, spread)
+    return replace(found, spread=replace(spread, blend=spread.fitted(found.pieces(unseen)[1], spread.support(unseen))))
 
 
 def weight_draws(m: int, count: int, seed: int, like: Tensor) -> Float[Tensor, "m count"]:

@@ -18,7 +18,7 @@ CHOICES = {
     "kernel": ("auto", "rbf", "matern12", "matern32", "matern52"),
     "basis": ("auto", "fourier", "inducing", "grid"),
     "covariance": ("auto", "meanfield", "chevron", "full", "support", "samples"),
-    "optimizer": ("auto", "adagrad"),
+    "optimizer": ("auto", "adagrad", "preconditioned"),
     "dtype": ("float32", "float64"),
     "mean": ("constant", "linear"),
 }
@@ -49,6 +49,7 @@ def read_options(estimator: Any) -> Options:
     if estimator.mean == "linear" and "logistic" in estimator._likelihoods:
         raise ValueError("Expected mean 'constant' for a classifier, got 'linear'. Labels have no linear trend.")
     _check_rows_covariance(estimator)
+    _check_solved(estimator)
     place = device(estimator.device)
     return Options(
         likelihood=likelihood_of(estimator),
@@ -76,7 +77,7 @@ def read_options(estimator: Any) -> Options:
 
 def _check_rows_covariance(estimator: Any) -> None:
     """Support points and draws belong to kernel functions at the rows, which nothing else may be asked of."""
-    if estimator.covariance not in ("support", "samples"):
+    if estimator.covariance not in ("support", "samples") or estimator.optimizer == "preconditioned":
         return
     others = ("basis", "n_features", "optimizer", "batch_points", "batch_features", "support_points", "max_iter", "tol")
     named = [name for name in others if getattr(estimator, name) != "auto"]
@@ -86,6 +87,28 @@ def _check_rows_covariance(estimator: Any) -> None:
             f"Expected covariance {estimator.covariance!r} with all else at 'auto', got it with {', '.join(named)}. "
             "Leave these out, or choose 'meanfield', 'chevron' or 'full'."
         )
+
+
+def _check_solved(estimator: Any) -> None:
+    """What optimizer="preconditioned" can do: Fourier features under Gaussian noise, solved for without steps."""
+    if estimator.optimizer != "preconditioned":
+        return
+    if "gaussian" not in estimator._likelihoods or estimator._relevance or likelihood_of(estimator) != "gaussian":
+        raise ValueError(
+            "Expected optimizer 'auto' or 'adagrad' here, got 'preconditioned', which solves for Gaussian noise. Take "
+            "QSGPRegressor with likelihood 'gaussian', or leave optimizer at 'auto'."
+        )
+    possible: dict[str, tuple[Any, ...]] = {"basis": ("auto", "fourier"), "covariance": ("auto", "support", "samples")}
+    possible |= {"batch_points": ("auto",), "tol": ("auto", None), "checkpoint": (None,)}
+    for name, values in possible.items():
+        if (value := getattr(estimator, name)) not in values:
+            raise ValueError(
+                f"Expected {name} {' or '.join(map(repr, values))} with optimizer='preconditioned', got {value!r}. "
+                "It solves for all weights of Fourier features together: there are no steps to set."
+            )
+    m = estimator.n_features
+    if isinstance(m, numbers.Integral) and int(m) % 2:
+        raise ValueError(f"Expected an even n_features, got {m}. Features are pairs of cosine and sine.")
 
 
 def folder(checkpoint: Any) -> str | None:

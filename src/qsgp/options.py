@@ -99,6 +99,11 @@ class Options:
         named = (self.n_features, self.batch_points, self.batch_features, self.support_points, self.max_iter, self.tol)
         return self._plain and all(value is None for value in named) and self.checkpoint is None
 
+    @property
+    def solved(self) -> bool:
+        """Fourier features, all of them solved for together."""
+        return self.optimizer == "preconditioned"
+
     def groups(self, outputs: int) -> int:
         """Variances that a model of so many outputs has: other sites than Gaussian ones curve each in its own way."""
         return 1 if self.likelihood == "gaussian" else outputs
@@ -137,6 +142,10 @@ class Sizes:
             parts["blocks"] = max(
                 learning, 8 * self.block * (4 * self.block + 3 * columns), 16 * (1 + groups) * self.variance_points**2
             )
+        elif options.solved:
+            columns, p = outputs + self.draws, self.support_points
+            parts["table"] = self.m * (4 * columns + d) * item
+            parts["systems"] = max(learning, 8 * (n * (8 * columns + p) + 4 * p**2))
         else:
             width = outputs + 2 + {"chevron": options.dense_columns, "full": self.m}.get(options.covariance, 0)
             drawn = min(self.m, 2 * self.batch_features)
@@ -161,7 +170,7 @@ def sized(n: int, d: int, outputs: int, options: Options, *, closed_form: bool =
     rows = min(n, options.pace.rows(seconds, outputs + groups * draws))
     closed_form = closed_form or not options.wants_table(n)
     learned = LEARN_POINTS
-    if options.wants_dual and not closed_form:  # the evidence of k rows costs k^3
+    if (options.wants_dual or options.solved) and not closed_form:  # the evidence of k rows costs k^3
         # sites that are not Gaussian are tightened at every step of the search
         most = pace.learn_points if options.likelihood == "gaussian" else pace.learn_points // 2
         learned = max(learned, int(most * min(1.5, (seconds / SECONDS) ** (1 / 3))))
@@ -171,7 +180,7 @@ def sized(n: int, d: int, outputs: int, options: Options, *, closed_form: bool =
         closed_form=closed_form,
         dual=options.wants_dual,
         dual_rows=rows,
-        held_out=min(1000, rows // 20),
+        held_out=min(1000, (n if options.solved else rows) // 20),
         block=min(pace.block, rows),
         variance_points=min(pace.variance_points, rows),
         draws=draws,
@@ -180,8 +189,8 @@ def sized(n: int, d: int, outputs: int, options: Options, *, closed_form: bool =
         learn_most=2 * learned if options.max_time and options.wants_dual and not closed_form else learned,
         m=m,
         batch_points=min(options.batch_points or BATCH_POINTS, n),
-        batch_features=min(options.batch_features or (m if newton else BATCH_FEATURES), m),
-        support_points=min(options.support_points or SUPPORT_POINTS, n),
+        batch_features=min(options.batch_features or (m if newton or options.solved else BATCH_FEATURES), m),
+        support_points=min(options.support_points or (pace.variance_points if options.solved else SUPPORT_POINTS), n),
     )
     limit = options.max_memory
     if sizes.closed_form and sizes.need(n, d, outputs, options).total > limit:

@@ -1,7 +1,8 @@
 """What remains after training: mean and variance of f at new inputs, coherent draws of f, and how to store it.
 
-Three kinds with the same three verbs (`latent`, `sample`, `parts`): the exact GP of small data, a table over basis
-functions, and kernel functions at many rows. All work on standardised inputs and targets; the estimators translate.
+Four kinds with the same three verbs (`latent`, `sample`, `parts`): the exact GP of small data, a table over basis
+functions, kernel functions at many rows, and Fourier weights with draws. All work on standardised inputs and targets;
+the estimators translate.
 """
 
 from collections.abc import Callable
@@ -9,22 +10,21 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float
 from torch import Tensor
 
 from qsgp.bases import Fourier, Grid, Inducing, KernelFunctions
 from qsgp.closed_form import Sites, Solved, solve, tighten
 from qsgp.covariances import Chevron
 from qsgp.dual import product, spectral
-from qsgp.interfaces import Basis, Kernel, Likelihood, Streamed
+from qsgp.interfaces import Basis, Kernel, Likelihood, SpectralKernel, Streamed
 from qsgp.kernels import BY_NAME as KERNELS
 from qsgp.likelihoods import BY_NAME as LIKELIHOODS
 from qsgp.likelihoods import Logistic
-from qsgp.pathwise import blended, prior_draws
+from qsgp.pathwise import prior_draws
 from qsgp.predict import stream, stream_draws
+from qsgp.spread import PRIOR_FEATURES, Spread
 
-# Fourier features of a prior draw in `ClosedForm.sample`; the data correct what they get wrong.
-_PRIOR_FEATURES = 4096
 _BLOCK_FEATURES = 2048  # made at a time; larger blocks leave the cache and fragment the heap
 
 
@@ -70,7 +70,7 @@ class ClosedForm:
 
     def bytes_per_row(self, draws: int = 0) -> int:
         """Memory that one more row at a time costs `latent`, or `sample` with so many draws."""
-        return 8 * (6 * len(self.x) + (2 * _PRIOR_FEATURES + 2 * draws if draws else 0))
+        return 8 * (6 * len(self.x) + (2 * PRIOR_FEATURES + 2 * draws if draws else 0))
 
     @torch.no_grad()
     def latent(self, x: Float[Tensor, "t d"]) -> tuple[Float[Tensor, "t o"], Float[Tensor, "t o"]]:
@@ -89,13 +89,13 @@ class ClosedForm:
         """Draws of f, coherent over x, linear in its length: a prior draw, corrected at the data (Matheron's rule)."""
         x = x.to(self.x)
         generator = torch.Generator().manual_seed(seed)
-        basis = Fourier(spectral(self.kernel), _PRIOR_FEATURES, seed=seed)
-        columns = basis.columns(torch.arange(_PRIOR_FEATURES, device=x.device))
+        basis = Fourier(spectral(self.kernel), PRIOR_FEATURES, seed=seed)
+        columns = basis.columns(torch.arange(PRIOR_FEATURES, device=x.device))
         at_data, at_x = basis.features(self.x, columns), basis.features(x, columns)
         k_star = self.kernel(x, self.x)
         draws = []
         for solved in self.solved:
-            w = torch.randn(_PRIOR_FEATURES, count, generator=generator, dtype=torch.float64).to(x)
+            w = torch.randn(PRIOR_FEATURES, count, generator=generator, dtype=torch.float64).to(x)
             noise = torch.randn(len(self.x), count, generator=generator, dtype=torch.float64).to(x)
             root = solved.sites.root[:, None]
             residual = solved.sites.white[:, None] - root * (at_data @ w) - noise
@@ -167,106 +167,96 @@ class Features:
 
 @dataclass(frozen=True)
 class KernelFunctionsAtRows:
-    """The GP's mean k(x, X) A for many rows. Its variance is a blend: that of posterior draws (further columns of A,
-    `pathwise`), and that of the GP that knows some rows U, each counting for n / p rows:
-    k(x, x) - k(x, U) (K_UU + (p / n) noise)^-1 k(U, x). One for all outputs (Gaussian noise), or one for each."""
+    """The GP's mean k(x, X) A for many rows; further columns of A are posterior draws (`pathwise`)."""
 
-    kernel: Kernel
+    kernel: SpectralKernel
     likelihood: Likelihood
     x: Float[Tensor, "n d"]
     A: Float[Tensor, "n c"]  # of the outputs, then of the draws of each variance
-    U: Float[Tensor, "p d"]
-    noise: Float[Tensor, "p g"]  # of a support point: (p / n) times that of a row
     outputs: int
     seed: int  # of the prior draws
-    blend: Float[Tensor, "g two"]
-    factor: Float[Tensor, "g p p"] = field(repr=False)
+    spread: Spread
 
     rows_at_a_time: ClassVar[int] = 2048
-
-    @classmethod
-    def build(
-        cls,
-        kernel: Kernel,
-        likelihood: Likelihood,
-        x: Tensor,
-        A: Tensor,
-        U: Tensor,
-        noise: Tensor,
-        outputs: int,
-        seed: int,
-        blend: Tensor | None = None,
-    ) -> "KernelFunctionsAtRows":
-        with torch.no_grad():
-            noise = noise.expand(len(U), 1) if noise.ndim == 0 else noise  # one number in files of format 1
-            double = kernel.with_parameters({name: value.double() for name, value in kernel.parameters().items()})
-            K = double(U.double(), U.double())
-            K.diagonal().add_(1e-10 * K[0, 0])
-            factor = torch.stack([torch.linalg.cholesky(K + torch.diag(own)) for own in noise.double().mT])
-            blend = torch.ones(len(factor), 2, dtype=torch.float64, device=x.device) if blend is None else blend
-            return cls(kernel, likelihood, x, A, U, noise, outputs, seed, blend.reshape(-1, 2), factor)
 
     @property
     def draws(self) -> int:
         """For each variance."""
-        return (self.A.shape[1] - self.outputs) // len(self.factor)
+        return (self.A.shape[1] - self.outputs) // len(self.spread.factor)
 
     def bytes_per_row(self, draws: int = 0) -> int:
-        own = (3 + 2 * len(self.factor)) * len(self.U) + 4 * self.A.shape[1]
-        return 8 * (own + (2 * _PRIOR_FEATURES + 3 * draws * self.outputs if draws else 0))
+        return self.spread.bytes_per_row(draws, self.outputs) + 32 * self.A.shape[1]
 
     @torch.no_grad()
-    def pieces(
-        self, x: Float[Tensor, "t d"]
-    ) -> tuple[Float[Tensor, "t o"], Float[Tensor, "t g s"], Float64[Tensor, "t g"]]:
-        """Mean, draws about it, and the variance that the support points leave."""
-        x, kernel, groups = x.to(self.x), spectral(self.kernel), len(self.factor)
-        known = product(kernel, x, self.x, self.A)
-        spread = prior_draws(kernel, x, groups * self.draws, self.seed) - known[:, self.outputs :]
-        return known[:, : self.outputs], spread.unflatten(1, (groups, self.draws)), self.support_variance(x)
-
-    @torch.no_grad()
-    def support_variance(self, x: Float[Tensor, "t d"]) -> Float64[Tensor, "t g"]:
-        cross, prior = self.kernel(self.U, x).double(), self.kernel.diag(x).double()
-        known = [torch.linalg.solve_triangular(own, cross, upper=False).square().sum(0) for own in self.factor]
-        return torch.stack([(prior - each).clamp_min(1e-12 * prior) for each in known], 1)
+    def pieces(self, x: Float[Tensor, "t d"]) -> tuple[Float[Tensor, "t o"], Float[Tensor, "t g s"]]:
+        """Mean, and draws about it."""
+        groups, known = len(self.spread.factor), product(self.kernel, x, self.x, self.A)
+        draws = prior_draws(self.kernel, x, groups * self.draws, self.seed) - known[:, self.outputs :]
+        return known[:, : self.outputs], draws.unflatten(1, (groups, self.draws))
 
     def latent(self, x: Float[Tensor, "t d"]) -> tuple[Float[Tensor, "t o"], Float[Tensor, "t o"]]:
-        mean, spread, support = self.pieces(x)
-        return mean, blended(spread, support, self.blend).to(mean).expand_as(mean)
+        x = x.to(self.x)
+        mean, draws = self.pieces(x)
+        return mean, self.spread.variance(x, draws).to(mean).expand_as(mean)
 
-    @torch.no_grad()
     def sample(self, x: Float[Tensor, "t d"], count: int, seed: int) -> Float[Tensor, "count t o"]:
-        """The mean and a spread whose covariance is the blend's: a mixture of the draws, and a prior draw less what the
-        support points know of it."""
-        x, s = x.to(self.x), self.draws
-        mean, spread, _ = self.pieces(x)
-        generator = torch.Generator().manual_seed(seed)
-        basis = Fourier(spectral(self.kernel), _PRIOR_FEATURES, seed=seed)
-        w = torch.randn(_PRIOR_FEATURES, count * self.outputs, generator=generator, dtype=torch.float64).to(x)
-        noise = torch.randn(len(self.U), count * self.outputs, generator=generator, dtype=torch.float64)
-        mixing = torch.randn(s, count * self.outputs, generator=generator, dtype=torch.float64)
-        at_support, at_x = basis.phi_v(self.U, w).double(), basis.phi_v(x, w).double()
-        noise, mixing, cross = noise.to(at_x), mixing.to(at_x), self.kernel(x, self.U).double()
-        draws = []
-        for output in range(self.outputs):
-            g, own = output % len(self.factor), slice(output * count, (output + 1) * count)
-            known = at_support[:, own] + self.noise[:, g, None].double().sqrt() * noise[:, own]
-            draw = at_x[:, own] - cross @ torch.cholesky_solve(known, self.factor[g])
-            if s:
-                ratio, worth = self.blend[g].to(draw)
-                draw = (spread[:, g].double() @ mixing[:, own] + (worth * ratio).sqrt() * draw) / (s + worth).sqrt()
-            draws.append((mean[:, output, None] + draw.to(x)).mT)
-        return torch.stack(draws, 2)
+        x = x.to(self.x)
+        mean, draws = self.pieces(x)
+        return self.spread.sample(mean, x, draws, count, seed)
 
     def parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         header = {"kind": "kernel functions at rows", **describe(self.kernel, self.likelihood)}
         header |= {"outputs": self.outputs, "seed": self.seed}
-        tensors = {"x": self.x, "A": self.A, "U": self.U, "noise": self.noise.contiguous(), "blend": self.blend}
+        tensors = {"x": self.x, "A": self.A, **self.spread.tensors()}
         return header, tensors | tensors_of(self.kernel, self.likelihood)
 
 
-Posterior = ClosedForm | Features | KernelFunctionsAtRows
+@dataclass(frozen=True)
+class FourierWeights:
+    """Weights of the mean over Fourier features, and of posterior draws about it (`feature_posterior`)."""
+
+    basis: Fourier
+    likelihood: Likelihood
+    table: Float[Tensor, "m c"]  # of the outputs, then of the draws
+    outputs: int
+    spread: Spread
+
+    rows_at_a_time: ClassVar[int] = 2048
+
+    @property
+    def kernel(self) -> SpectralKernel:
+        return self.basis.kernel
+
+    @property
+    def draws(self) -> int:
+        return self.table.shape[1] - self.outputs
+
+    def bytes_per_row(self, draws: int = 0) -> int:
+        return self.spread.bytes_per_row(draws, self.outputs) + 32 * self.table.shape[1]
+
+    @torch.no_grad()
+    def pieces(self, x: Float[Tensor, "t d"]) -> tuple[Float[Tensor, "t o"], Float[Tensor, "t one s"]]:
+        """Mean, and draws about it."""
+        products = self.basis.phi_v(x, self.table)
+        return products[:, : self.outputs], products[:, None, self.outputs :]
+
+    def latent(self, x: Float[Tensor, "t d"]) -> tuple[Float[Tensor, "t o"], Float[Tensor, "t o"]]:
+        x = x.to(self.table)
+        mean, draws = self.pieces(x)
+        return mean, self.spread.variance(x, draws).to(mean).expand_as(mean)
+
+    def sample(self, x: Float[Tensor, "t d"], count: int, seed: int) -> Float[Tensor, "count t o"]:
+        x = x.to(self.table)
+        mean, draws = self.pieces(x)
+        return self.spread.sample(mean, x, draws, count, seed)
+
+    def parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        header = {"kind": "fourier weights", **describe(self.kernel, self.likelihood), "outputs": self.outputs}
+        header |= {"m": self.basis.m, "seed": self.basis.seed, "orthogonal": self.basis.orthogonal}
+        return header, {"table": self.table, **self.spread.tensors(), **tensors_of(self.kernel, self.likelihood)}
+
+
+Posterior = ClosedForm | Features | KernelFunctionsAtRows | FourierWeights
 
 
 def describe(kernel: Kernel, likelihood: Likelihood) -> dict[str, Any]:
@@ -296,9 +286,19 @@ def posterior_from(header: dict[str, Any], tensors: dict[str, Tensor]) -> Poster
     if header["kind"] == "closed form":
         return ClosedForm.build(kernel, likelihood, tensors["x"], tensors["Y"], tensors["weight"], tensors["xi"])
     if header["kind"] == "kernel functions at rows":
-        x, A, U, noise = (tensors[name] for name in ("x", "A", "U", "noise"))
+        x, A, own = tensors["x"], tensors["A"], spectral(kernel)
         outputs, seed = header.get("outputs", A.shape[1]), header.get("seed", 0)  # files of before the draws lack both
-        return KernelFunctionsAtRows.build(kernel, likelihood, x, A, U, noise, outputs, seed, tensors.get("blend"))
+        return KernelFunctionsAtRows(own, likelihood, x, A, outputs, seed, Spread.restore(own, tensors))
+    if header["kind"] == "fourier weights":
+        own = spectral(kernel)
+        basis = Fourier(own, header["m"], header["seed"], header["orthogonal"])
+        return FourierWeights(basis, likelihood, tensors["table"], header["outputs"], Spread.restore(own, tensors))
+    return _features_from(kernel, likelihood, header, tensors)
+
+
+def _features_from(
+    kernel: Kernel, likelihood: Likelihood, header: dict[str, Any], tensors: dict[str, Tensor]
+) -> Features:
     basis: Basis
     if header["basis"] == "Fourier":
         basis = Fourier(spectral(kernel), header["m"], header["seed"], header["orthogonal"])

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from qsgp.bases import Fourier, Grid, Inducing, KernelFunctions
-from qsgp.dual import spectral
 from qsgp.files import check_writable
 from qsgp.interfaces import Likelihood
 from qsgp.pathwise import prior_tables
-from qsgp.posteriors import ClosedForm, Features, KernelFunctionsAtRows, Posterior
+from qsgp.posteriors import ClosedForm, Features, FourierWeights, KernelFunctionsAtRows, Posterior
 from qsgp.scaling import FAR, FAR_LINEAR, Scaling
+from qsgp.spread import Spread
 from qsgp.state import Rows
 
 try:
@@ -153,43 +153,74 @@ class _Kernel(nn.Module):
         return (self.variance * k).to(z.dtype)
 
 
-class _AtRows(nn.Module):
-    """k(x, X) A, and the blend of the variances of its draws and of the GP at the support points."""
+class _Spread(nn.Module):
+    """Variance from draws about the mean and from support points, blended."""
 
-    A: Tensor
     root: Tensor
     blend: Tensor
+
+    def __init__(self, spread: Spread) -> None:
+        super().__init__()
+        self.kernel = _Kernel(spread.kernel, spread.U)
+        self.least = 1e-12 * float(self.kernel.variance)
+        self.register_buffer("blend", spread.blend.double().cpu())
+        eye = torch.eye(len(spread.U), dtype=torch.float64, device=spread.factor.device)
+        roots = [torch.linalg.solve_triangular(factor, eye, upper=False).mT.cpu() for factor in spread.factor]
+        self.register_buffer("root", torch.stack(roots))
+
+    def forward(self, z: Tensor, draws: Tensor) -> Tensor:
+        """``draws``: all of the first variance, then all of the next."""
+        known = self.kernel(z)
+        left = [self.kernel.variance - (known @ root).square().sum(1) for root in self.root]
+        variance, count = torch.stack(left, 1).clamp_min(self.least), draws.shape[1] // len(self.root)
+        if not count:
+            return variance
+        square = torch.stack([part.square().sum(1) for part in draws.split(count, 1)], 1)
+        ratio, worth = self.blend.unbind(1)
+        return (square + worth * ratio * variance) / (count + worth)
+
+
+class _AtRows(nn.Module):
+    """k(x, X) A: the mean, and what rows know of the prior draws."""
+
+    A: Tensor
     omega: Tensor
     weights: Tensor
 
     def __init__(self, posterior: KernelFunctionsAtRows) -> None:
         super().__init__()
-        self.kernel, self.support = (_Kernel(posterior.kernel, Z) for Z in (posterior.x, posterior.U))
-        self.least = 1e-12 * float(self.kernel.variance)
-        self.outputs, self.draws, groups = posterior.outputs, posterior.draws, len(posterior.factor)
-        self.register_buffer("blend", posterior.blend.double().cpu())
+        self.kernel, self.spread = _Kernel(posterior.kernel, posterior.x), _Spread(posterior.spread)
+        self.outputs, self.draws = posterior.outputs, posterior.A.shape[1] - posterior.outputs
         self.register_buffer("A", posterior.A.double().cpu())
-        eye = torch.eye(len(posterior.U), dtype=torch.float64, device=posterior.factor.device)
-        roots = [torch.linalg.solve_triangular(factor, eye, upper=False).mT.cpu() for factor in posterior.factor]
-        self.register_buffer("root", torch.stack(roots))
-        omega, weights = prior_tables(spectral(posterior.kernel), groups * self.draws, posterior.seed)
+        omega, weights = prior_tables(posterior.kernel, self.draws, posterior.seed)
         self.register_buffer("omega", omega.cpu())
         self.register_buffer("weights", weights.cpu())
 
     def forward(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        known, at_support = self.kernel(z) @ self.A, self.support(z)
-        mean = known[:, : self.outputs]
-        left = [self.kernel.variance - (at_support @ root).square().sum(1) for root in self.root]
-        variance = torch.stack(left, 1).clamp_min(self.least)
+        known = self.kernel(z) @ self.A
+        mean, draws = known[:, : self.outputs], known[:, self.outputs :]
         if self.draws:
             angle = torch.einsum("td,dsp->tsp", z, self.omega)
             cosine, sine = self.weights.unbind(2)
-            prior = (angle.cos() * cosine + angle.sin() * sine).sum(2)
-            square = (prior - known[:, self.outputs :]).square()
-            square = torch.stack([part.sum(1) for part in square.split(self.draws, 1)], 1)
-            ratio, worth = self.blend.unbind(1)
-            variance = (square + worth * ratio * variance) / (self.draws + worth)
-        return mean, variance.expand_as(mean)
+            draws = (angle.cos() * cosine + angle.sin() * sine).sum(2) - draws
+        return mean, self.spread(z, draws).expand_as(mean)
+
+
+class _Columns(nn.Module):
+    """Phi times the weights of the mean and of the draws."""
+
+    table: Tensor
+
+    def __init__(self, posterior: FourierWeights) -> None:
+        super().__init__()
+        self.features, self.spread = _Cosines(posterior.basis), _Spread(posterior.spread)
+        self.outputs = posterior.outputs
+        self.register_buffer("table", posterior.table.cpu())
+
+    def forward(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        products = (self.features(z.to(self.table.dtype)) @ self.table).double()
+        mean = products[:, : self.outputs]
+        return mean, self.spread(z, products[:, self.outputs :]).expand_as(mean)
 
 
 def _latent(posterior: Posterior) -> nn.Module:
@@ -197,6 +228,8 @@ def _latent(posterior: Posterior) -> nn.Module:
         return _Closed(posterior)
     if isinstance(posterior, KernelFunctionsAtRows):
         return _AtRows(posterior)
+    if isinstance(posterior, FourierWeights):
+        return _Columns(posterior)
     basis = posterior.basis
     if isinstance(basis, Grid):
         raise ValueError("Expected a Fourier, inducing or closed-form model to export, got basis='grid'. Fit another.")

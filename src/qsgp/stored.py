@@ -101,7 +101,10 @@ def _check_parts(about: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     if "table" in tensors:
         table = tensors["table"]
         told["functions"] = {posterior["m"], len(table)}
-        told["columns of the table"] = {outputs + posterior["k"] + 1, table.shape[1]}
+        if posterior["kind"] == "features":
+            told["columns of the table"] = {outputs + posterior["k"] + 1, table.shape[1]}
+        elif table.shape[1] < outputs:
+            raise ValueError("fewer columns than outputs")
     for what, numbers_ in told.items():
         if len(numbers_) > 1 or any(type(number) is not int for number in numbers_):
             raise ValueError(f"different numbers of {what}: {sorted(map(str, numbers_))}")

@@ -18,7 +18,7 @@ from qsgp.interfaces import Basis, Likelihood, SpectralKernel
 from qsgp.likelihoods import Gaussian
 from qsgp.memory import Need, check_fits
 from qsgp.options import FEATURES, Options, sized
-from qsgp.posteriors import ClosedForm, Features, KernelFunctionsAtRows, Posterior
+from qsgp.posteriors import ClosedForm, Features, FourierWeights, KernelFunctionsAtRows, Posterior
 from qsgp.state import Rows
 
 MOST_FEATURES = 8192  # a precision matrix of 0.5 GB
@@ -127,9 +127,10 @@ def need_of(m: int) -> Need:
 
 def start_accumulating(posterior: Posterior, options: Options) -> Accumulated:
     """The rows of a closed form over Fourier features, or a table as it stands."""
-    if isinstance(posterior, KernelFunctionsAtRows):
+    if isinstance(posterior, KernelFunctionsAtRows | FourierWeights):
+        found = "kernel functions at its rows" if isinstance(posterior, KernelFunctionsAtRows) else "weights and draws"
         raise ValueError(
-            "Expected a model that can take portions, got one of kernel functions at its rows. Begin with partial_fit, "
+            f"Expected a model that can take portions, got one of {found}. Begin with partial_fit, "
             f"or fit with n_features={FEATURES}."
         )
     if not isinstance(posterior, ClosedForm):

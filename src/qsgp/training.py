@@ -15,6 +15,7 @@ from qsgp.checkpoints import Checkpoints, fingerprint_array
 from qsgp.covariances import Chevron
 from qsgp.defaults import distinct, learn, make_basis, make_settings, some_rows
 from qsgp.dual_training import train_dual
+from qsgp.feature_training import train_features
 from qsgp.fit import Fit, fit
 from qsgp.interfaces import Kernel, Likelihood
 from qsgp.interrupt import Halt, deferred_interrupt
@@ -69,6 +70,8 @@ def train(
             return Trained(posterior)
         if halt() and not options.relevance:
             return stopped_early(x, Y, weight, kernel, sites, options, sizes)
+        if options.solved:
+            return train_features(x, Y, weight, kernel, sites, options, sizes, halt, report)
         if sizes.dual:
             return train_dual(x, Y, weight, kernel, sites, options, sizes, halt, report)
     warn_if(pressed)

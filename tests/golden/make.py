@@ -10,6 +10,7 @@ import numpy as np
 
 from qsgp import QSGPClassifier, QSGPRegressor, QSRVMClassifier, QSRVMRegressor
 from qsgp.posteriors import KernelFunctionsAtRows
+from qsgp.spread import Spread
 
 FOLDER = Path(__file__).parent
 FORMAT = 1
@@ -35,17 +36,24 @@ def models() -> dict:
         "classes": QSGPClassifier(random_state=0, kernel="rbf").fit(X, labels),
         "relevance-classes": QSRVMClassifier(random_state=0, kernel="rbf").fit(X, X[:, 0] > 0),
         "rows": at_rows(),
+        "classes-rows": at_rows(classes=3),
+        "weights": QSGPRegressor(kernel="rbf", n_features=12, optimizer="preconditioned", random_state=0).fit(X, y),
     }
 
 
-def at_rows() -> QSGPRegressor:
+def at_rows(classes: int = 0) -> QSGPRegressor | QSGPClassifier:
     """Kernel functions at more rows than the closed form takes, cut down to forty of them to keep the file small."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-3, 3, (3100, 2))
-    model = QSGPRegressor(learn_hyperparameters=False, random_state=0).fit(X, np.sin(X[:, 0]))
+    settings = {"learn_hyperparameters": False, "random_state": 0}
+    if classes:
+        model = QSGPClassifier(**settings).fit(X, np.digitize(X[:, 0], [-1, 1]))
+    else:
+        model = QSGPRegressor(**settings).fit(X, np.sin(X[:, 0]))
     whole = model._posterior
-    parts = (whole.kernel, whole.likelihood, whole.x[:40], whole.A[:40], whole.U[:30], whole.noise)
-    model._trained = KernelFunctionsAtRows.build(*parts, whole.outputs, whole.seed, whole.blend)
+    spread = Spread.build(whole.kernel, whole.spread.U[:30], whole.spread.noise[:30], whole.spread.blend)
+    parts = (whole.kernel, whole.likelihood, whole.x[:40], whole.A[:40])
+    model._trained = KernelFunctionsAtRows(*parts, whole.outputs, whole.seed, spread)
     return model
 
 

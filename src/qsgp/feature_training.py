@@ -1,0 +1,74 @@
+"""optimizer="preconditioned": a Fourier model solved on all rows and features, preconditioned from support points.
+
+Conjugate gradients on the dual with the residual kept at all rows (`feature_dual`) were ahead of sampled steps wherever
+a pass over n m feature values can be afforded; this is that road from the estimators. Some rows are held out: they say
+how the variances of draws and support points are blended, and what noise predictions have.
+"""
+
+import time
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from qsgp import feature_posterior
+from qsgp.bases import Fourier
+from qsgp.defaults import distinct
+from qsgp.dual import spectral
+from qsgp.held_out import scores, watched
+from qsgp.interfaces import Kernel, Likelihood
+from qsgp.interrupt import Halt
+from qsgp.likelihoods import Gaussian
+from qsgp.options import Options, Sizes
+from qsgp.spread import FEW
+from qsgp.trained import Record, Report, Trained
+
+_RESIDUAL = 0.01  # relative; at 0.03 the error was within 2 % of the exact one
+
+
+def train_features(
+    x: Float[Tensor, "n d"],
+    Y: Float[Tensor, "n o"],
+    weight: Float[Tensor, " n"],
+    kernel: Kernel,
+    likelihood: Likelihood,
+    options: Options,
+    sizes: Sizes,
+    halt: Halt,
+    report: Report | None,
+) -> Trained:
+    """Passes over all features until the residual is small, time is up or ``max_iter`` of them are made."""
+
+    def put(tensor: Tensor) -> Tensor:
+        return tensor.to(options.device, options.dtype)
+
+    assert isinstance(likelihood, Gaussian)
+    kernel = kernel.with_parameters({name: put(value) for name, value in kernel.parameters().items()})
+    noise = Gaussian(put(likelihood.noise_variance))
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(options.seed))
+    x, Y, weight = (put(part[order]) for part in (x, Y, weight))
+    kept, began = len(x) - sizes.held_out, time.perf_counter()
+    some = distinct(x[:kept], torch.arange(kept), sizes.support_points).to(x.device)
+    posterior = feature_posterior.solve(
+        Fourier(spectral(kernel), sizes.m, seed=options.seed),
+        x[:kept],
+        Y[:kept],
+        noise.noise_variance / weight[:kept],
+        x[some],
+        x[kept:],
+        draws=sizes.draws,
+        seed=options.seed,
+        m_tilde=sizes.batch_features // 2 * 2,
+        passes=options.max_iter or 100,
+        tolerance=_RESIDUAL,
+        halt=halt,
+    )
+    posterior = replace(posterior, likelihood=noise)
+    record: Record = {"phase": "features", "iteration": 1, "seconds": time.perf_counter() - began}
+    if sizes.held_out >= FEW:
+        posterior, mean, variance = watched(posterior, noise, x[kept:], Y[kept:])
+        record |= scores(posterior.likelihood, Y[kept:], mean, variance)
+    if report is not None:
+        report(record, lambda: posterior)
+    return Trained(posterior, [record], 1)

@@ -1,0 +1,92 @@
+"""How far f may be from its mean: posterior draws, and the GP that knows some support points, blended.
+
+The draws belong to whoever has the mean and come as numbers; the support points are kept here. Their variance is
+k(x, x) - k(x, U) (K_UU + noise)^-1 k(U, x), each point counting for n / p rows by its noise.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from qsgp.bases import Fourier
+from qsgp.interfaces import SpectralKernel
+from qsgp.pathwise import blended, fit_blend
+
+FEW = 10  # rows that tell nothing of a blend
+PRIOR_FEATURES = 4096  # of a prior draw; the support points correct what they get wrong
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Support points and how their variance is blended with that of draws; ``g`` variances, one for each noise."""
+
+    kernel: SpectralKernel
+    U: Float[Tensor, "p d"]
+    noise: Float[Tensor, "p g"]  # (p / n) times that of a row
+    blend: Float[Tensor, "g two"]
+    factor: Float[Tensor, "g p p"] = field(repr=False)
+
+    @classmethod
+    @torch.no_grad()
+    def build(cls, kernel: SpectralKernel, U: Tensor, noise: Tensor, blend: Tensor | None = None) -> "Spread":
+        noise = noise.expand(len(U), 1) if noise.ndim == 0 else noise  # one number in the first files
+        double = kernel.with_parameters({name: value.double() for name, value in kernel.parameters().items()})
+        K = double(U.double(), U.double())
+        K.diagonal().add_(1e-10 * K[0, 0])
+        factor = torch.stack([torch.linalg.cholesky(K + torch.diag(own)) for own in noise.double().mT])
+        blend = torch.ones(len(factor), 2, dtype=torch.float64, device=U.device) if blend is None else blend
+        return cls(kernel, U, noise, blend.reshape(-1, 2), factor)
+
+    @torch.no_grad()
+    def support(self, x: Float[Tensor, "t d"]) -> Float64[Tensor, "t g"]:
+        """The variance that the support points leave."""
+        cross, prior = self.kernel(self.U, x).double(), self.kernel.diag(x).double()
+        known = [torch.linalg.solve_triangular(own, cross, upper=False).square().sum(0) for own in self.factor]
+        return torch.stack([(prior - each).clamp_min(1e-12 * prior) for each in known], 1)
+
+    def fitted(self, draws: Float[Tensor, "h g s"], support: Float[Tensor, "h g"]) -> Float[Tensor, "g two"]:
+        """The blend that suits rows like these; without draws, or from few rows, what it was."""
+        return fit_blend(draws, support) if draws.shape[2] and len(draws) >= FEW else self.blend
+
+    def variance(self, x: Float[Tensor, "t d"], draws: Float[Tensor, "t g s"]) -> Float64[Tensor, "t g"]:
+        """``draws`` about the mean at ``x``."""
+        return blended(draws, self.support(x), self.blend)
+
+    @torch.no_grad()
+    def sample(
+        self, mean: Float[Tensor, "t o"], x: Float[Tensor, "t d"], draws: Float[Tensor, "t g s"], count: int, seed: int
+    ) -> Float[Tensor, "count t o"]:
+        """The mean and a spread whose covariance is the blend's: a mixture of the draws, and a prior draw less what the
+        support points know of it."""
+        outputs, s = mean.shape[1], draws.shape[2]
+        generator = torch.Generator().manual_seed(seed)
+        basis = Fourier(self.kernel, PRIOR_FEATURES, seed=seed)
+        w = torch.randn(PRIOR_FEATURES, count * outputs, generator=generator, dtype=torch.float64).to(x)
+        noise = torch.randn(len(self.U), count * outputs, generator=generator, dtype=torch.float64)
+        mixing = torch.randn(s, count * outputs, generator=generator, dtype=torch.float64)
+        at_support, at_x = basis.phi_v(self.U, w).double(), basis.phi_v(x, w).double()
+        noise, mixing, cross = noise.to(at_x), mixing.to(at_x), self.kernel(x, self.U).double()
+        found = []
+        for output in range(outputs):
+            g, own = output % len(self.factor), slice(output * count, (output + 1) * count)
+            known = at_support[:, own] + self.noise[:, g, None].double().sqrt() * noise[:, own]
+            draw = at_x[:, own] - cross @ torch.cholesky_solve(known, self.factor[g])
+            if s:
+                ratio, worth = self.blend[g].to(draw)
+                draw = (draws[:, g].double() @ mixing[:, own] + (worth * ratio).sqrt() * draw) / (s + worth).sqrt()
+            found.append((mean[:, output, None] + draw.to(x)).mT)
+        return torch.stack(found, 2)
+
+    def bytes_per_row(self, samples: int, outputs: int) -> int:
+        """Of `variance`, or of `sample` with so many of them."""
+        own = (3 + 2 * len(self.factor)) * len(self.U)
+        return 8 * (own + (2 * PRIOR_FEATURES + 3 * samples * outputs if samples else 0))
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"U": self.U, "noise": self.noise.contiguous(), "blend": self.blend}
+
+    @classmethod
+    def restore(cls, kernel: SpectralKernel, tensors: dict[str, Tensor]) -> "Spread":
+        return cls.build(kernel, tensors["U"], tensors["noise"], tensors.get("blend"))
