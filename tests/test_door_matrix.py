@@ -441,7 +441,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "no such file": (lambda folder: new().fit(folder / "no.csv", target="y"), "files at ... no.csv ... Check the path"),
     "no file for a glob": (lambda folder: new().fit(f"{folder}/*.csv", target="y"), "files at ... *.csv ... Check"),
-    "a folder": (lambda folder: new().fit(folder, target="y"), "files at ... got none ... Check the path"),
+    "a folder": (lambda folder: new().fit(folder, target="y"), "files, got the folder ... Name those in it"),
     "a list of words": (lambda _: new().fit(["a", "b"], [1, 2]), "files at a, got none ... Check the path"),
     "an empty CSV": (from_csv(""), "csv file at ... got an empty file ... Check that it was written"),
     "a CSV of names alone": (from_csv("a,b,y\n"), "rows ... none"),

@@ -11,7 +11,8 @@ from qsgp.likelihoods import Gaussian, Laplace, Logistic
 def residuals(deviation, n=2000):
     generator = torch.Generator().manual_seed(0)
     mean = torch.randn(n, 1, generator=generator)
-    return mean + deviation * torch.randn(n, 1, generator=generator), mean, torch.full((n, 1), 0.01)
+    Y = mean + deviation * torch.randn(n, 1, generator=generator)
+    return Y, mean, torch.full((n, 1), 0.01), torch.ones(n)
 
 
 def test_noise_is_raised_to_what_rows_held_out_show():
@@ -20,6 +21,13 @@ def test_noise_is_raised_to_what_rows_held_out_show():
     assert float(found.noise_variance) == pytest.approx(0.24, rel=0.1)
     found = raised(Laplace(torch.tensor(1e-3)), *residuals(0.5))
     assert float(found.scale) > 0.2
+
+
+def test_rows_that_count_little_say_little():
+    Y, mean, variance, weight = residuals(0.1)
+    Y[::2] += 50
+    weight[::2] = 1e-9
+    assert float(raised(Gaussian(torch.tensor(0.01)), Y, mean, variance, weight).noise_variance) < 0.02
 
 
 def test_noise_is_not_lowered():

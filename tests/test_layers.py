@@ -129,7 +129,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "bases",
         "likelihoods",
     },
-    "held_out": {"metrics", "pathwise", "posteriors", "trained", "interfaces", "likelihoods"},
+    "held_out": {"pathwise", "posteriors", "trained", "interfaces", "likelihoods"},
     "spread": {"pathwise", "interfaces", "bases"},
     "dual": {"engine", "interfaces", "checks"},
     "closed_form": {"interfaces", "likelihoods", "checks"},

@@ -274,7 +274,7 @@ BAD = {
     "infinite target": (bad(y=np.r_[np.inf, np.zeros(19)]), "infinity"),
     "unknown kernel": (bad(kernel="linear"), "kernel among 'auto', 'rbf'.*got 'linear'"),
     "unknown covariance": (bad(covariance="diagonal"), "covariance among 'auto', 'meanfield'.*got 'diagonal'"),
-    "later optimizer": (bad(optimizer="preconditioned"), "optimizer among 'auto', 'adagrad'"),
+    "unknown optimizer": (bad(optimizer="adam"), "optimizer among 'auto', 'adagrad', 'preconditioned'"),
     "wrong likelihood": (bad(likelihood="logistic"), "likelihood among 'auto', 'gaussian', 'laplace'"),
     "negative count": (bad(n_features=-2), "n_features to be a whole number >= 1.*got -2"),
     "fractional count": (bad(batch_points=2.5), "batch_points to be a whole number.*got 2.5"),

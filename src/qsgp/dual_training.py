@@ -16,7 +16,7 @@ from torch import Tensor
 
 from qsgp.defaults import distinct
 from qsgp.dual import System, shuffled
-from qsgp.held_out import scores, watched
+from qsgp.held_out import watched
 from qsgp.interfaces import Kernel, Likelihood, SpectralKernel
 from qsgp.interrupt import Halt
 from qsgp.likelihoods import Gaussian
@@ -98,12 +98,12 @@ def train_dual(
         took = time.perf_counter() - started
         fixed = isinstance(likelihood, Gaussian)
         posterior = replace(posterior, A=A) if fixed else with_support(x[:kept], A)
-        posterior, mean, variance = watched(posterior, likelihood, x[kept:], Y[kept:])
+        posterior, found = watched(posterior, likelihood, x[kept:], Y[kept:], weight[kept:])
         trained.posterior, trained.iterations = posterior, number + 1
         record: Record = {"phase": "mean", "iteration": number + 1, "seconds": time.perf_counter() - began}
         # an epoch cut short has no residual; NaN could not be stored
         record |= {} if residual is None else {"residual": residual}
-        record |= scores(posterior.likelihood, Y[kept:], mean, variance)
+        record |= found
         trained.history.append(record)
         stop = bool(report and report(record, lambda: trained.posterior))
         if halt.pressed.is_set():

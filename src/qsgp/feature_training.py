@@ -16,7 +16,7 @@ from qsgp import feature_posterior
 from qsgp.bases import Fourier
 from qsgp.defaults import distinct
 from qsgp.dual import spectral
-from qsgp.held_out import scores, watched
+from qsgp.held_out import watched
 from qsgp.interfaces import Kernel, Likelihood
 from qsgp.interrupt import Halt
 from qsgp.likelihoods import Gaussian
@@ -67,8 +67,8 @@ def train_features(
     posterior = replace(posterior, likelihood=noise)
     record: Record = {"phase": "features", "iteration": 1, "seconds": time.perf_counter() - began}
     if sizes.held_out >= FEW:
-        posterior, mean, variance = watched(posterior, noise, x[kept:], Y[kept:])
-        record |= scores(posterior.likelihood, Y[kept:], mean, variance)
+        posterior, found = watched(posterior, noise, x[kept:], Y[kept:], weight[kept:])
+        record |= found
     if report is not None:
         report(record, lambda: posterior)
     return Trained(posterior, [record], 1)

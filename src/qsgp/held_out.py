@@ -6,7 +6,6 @@ from typing import TypeVar
 from jaxtyping import Float
 from torch import Tensor
 
-from qsgp import metrics
 from qsgp.interfaces import Likelihood
 from qsgp.likelihoods import Logistic
 from qsgp.pathwise import blended
@@ -17,9 +16,13 @@ P = TypeVar("P", KernelFunctionsAtRows, FourierWeights)
 
 
 def watched(
-    posterior: P, likelihood: Likelihood, x: Float[Tensor, "h d"], Y: Float[Tensor, "h o"]
-) -> tuple[P, Float[Tensor, "h o"], Float[Tensor, "h g"]]:
-    """The posterior with blend and noise that suit these rows, and its mean and variance there.
+    posterior: P,
+    likelihood: Likelihood,
+    x: Float[Tensor, "h d"],
+    Y: Float[Tensor, "h o"],
+    weight: Float[Tensor, " h"],
+) -> tuple[P, Record]:
+    """The posterior with blend and noise that suit these rows, and its scores there.
 
     ``likelihood`` is the one that was learned.
     """
@@ -27,12 +30,17 @@ def watched(
     support = posterior.spread.support(x)
     blend = posterior.spread.fitted(draws, support)
     variance = blended(draws, support, blend)
-    spread = replace(posterior.spread, blend=blend)
-    return replace(posterior, spread=spread, likelihood=raised(likelihood, Y, mean, variance)), mean, variance
+    noisy = raised(likelihood, Y, mean, variance, weight)
+    found = replace(posterior, spread=replace(posterior.spread, blend=blend), likelihood=noisy)
+    return found, scores(noisy, Y, mean, variance, weight)
 
 
 def raised(
-    likelihood: Likelihood, Y: Float[Tensor, "h o"], mean: Float[Tensor, "h o"], variance: Float[Tensor, "h g"]
+    likelihood: Likelihood,
+    Y: Float[Tensor, "h o"],
+    mean: Float[Tensor, "h o"],
+    variance: Float[Tensor, "h g"],
+    weight: Float[Tensor, " h"],
 ) -> Likelihood:
     """With the noise under which rows held out are most probable, never less than what the evidence said.
 
@@ -42,25 +50,30 @@ def raised(
     if not likelihood.parameters():  # logistic sites have no noise
         return likelihood
     ((name, learned),) = likelihood.parameters().items()
-
-    def with_shift(shift: float) -> Likelihood:
-        return likelihood.with_parameters({name: learned + shift})
-
-    return with_shift(min((0.1 * k for k in range(101)), key=lambda shift: _mnlp(with_shift(shift), Y, mean, variance)))
+    candidates = [likelihood.with_parameters({name: learned + 0.1 * k}) for k in range(101)]
+    return min(candidates, key=lambda candidate: _mnlp(candidate, Y, mean, variance, weight))
 
 
 def scores(
-    likelihood: Likelihood, Y: Float[Tensor, "h o"], mean: Float[Tensor, "h o"], variance: Float[Tensor, "h g"]
+    likelihood: Likelihood,
+    Y: Float[Tensor, "h o"],
+    mean: Float[Tensor, "h o"],
+    variance: Float[Tensor, "h g"],
+    weight: Float[Tensor, " h"],
 ) -> Record:
     """Of standardised targets, over all outputs: ``rmse``, or ``error`` of classes, and ``mnlp``."""
-    found: Record = {"mnlp": _mnlp(likelihood, Y, mean, variance)}
+    found: Record = {"mnlp": _mnlp(likelihood, Y, mean, variance, weight)}
     if not isinstance(likelihood, Logistic):
-        return {"rmse": metrics.rmse(Y.double().flatten(), mean.double().flatten())} | found
-    right = Y * mean > 0 if Y.shape[1] == 1 else Y.argmax(1) == mean.argmax(1)
-    return {"error": 1 - float(right.double().mean())} | found
+        return {"rmse": _mean((Y.double() - mean.double()).square(), weight) ** 0.5} | found
+    right = Y * mean > 0 if Y.shape[1] == 1 else (Y.argmax(1) == mean.argmax(1))[:, None]
+    return {"error": 1 - _mean(right.double(), weight)} | found
 
 
-def _mnlp(likelihood: Likelihood, Y: Tensor, mean: Tensor, variance: Tensor) -> float:
+def _mnlp(likelihood: Likelihood, Y: Tensor, mean: Tensor, variance: Tensor, weight: Tensor) -> float:
     sites = likelihood.with_parameters({name: value.double() for name, value in likelihood.parameters().items()})
-    density = sites.log_density(Y.double(), mean.double(), variance.double().expand_as(mean))
-    return metrics.mnlp(density.flatten())
+    return -_mean(sites.log_density(Y.double(), mean.double(), variance.double().expand_as(mean)), weight)
+
+
+def _mean(values: Float[Tensor, "h o"], weight: Float[Tensor, " h"]) -> float:
+    """A row of weight 2 is the row given twice."""
+    return float((weight.to(values) @ values).mean() / weight.to(values).sum())
