@@ -57,9 +57,15 @@ def _what(model: Any, header: dict[str, Any], rows: dict[str, int]) -> str:
     if kind == "closed form":
         return f"Posterior: exact, solved in closed form on {rows['x']:,} training rows."
     if kind == "kernel functions at rows":
+        mean = "exact mean" if header["likelihood"] == "gaussian" else "mean"
         return (
-            f"Posterior: the exact mean over {rows['x']:,} training rows, solved by blocks of rows; variances with the "
+            f"Posterior: the {mean} over {rows['x']:,} training rows, solved by blocks of rows; variances with the "
             f"help of {rows.get('U', 0):,} of them."
+        )
+    if kind == "fourier weights":
+        return (
+            f"Posterior: weights of {int(header['m']):,} {_BASES['Fourier']}, solved for together; variances from "
+            f"draws and {rows.get('U', 0):,} training rows."
         )
     if kind != "features":
         return f"Posterior: {kind}."
