@@ -192,16 +192,21 @@ def test_without_the_extra_the_program_says_what_to_install(tmp_path: Path) -> N
     assert done.returncode == 1 and "pip install 'qsgp[cli,data]'" in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(("took", "trees"), [(1.0, 50), (4.0, 10)])
+@pytest.mark.parametrize(
+    ("first", "second", "trees"),
+    [(2.0, 0.0, 10), (1.0, 3.0, 60), (1.0, 2.0, 90), (0.01, 0.03, 2000), (1.2, 4.8, 40)],
+    ids=["slow", "all work is trees", "a call costs half", "fast", "time is up"],
+)
 def test_the_pace_of_the_first_trees_says_how_many_fit_into_the_time(
-    took: float, trees: int, monkeypatch: pytest.MonkeyPatch
+    first: float, second: float, trees: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """``first`` seconds for ten trees, ``second`` for thirty more; six in all."""
     x, y = datasets.make_robot_arm(300, 0.05)
-    clock = iter([0.0, took])
+    clock = iter([0.0, first, first + second])
     monkeypatch.setattr(demo, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     made = []
     monkeypatch.setattr(demo, "_with_constant_spread", lambda model, X, y: made.append(model) or model.predict)
-    demo._trees(x, y, 5.0)
+    demo._trees(x, y, 6.0)
     assert made[0].n_iter_ == trees
 
 

@@ -82,16 +82,26 @@ def _linear(X: np.ndarray, y: np.ndarray, seconds: float) -> Predict:
 
 
 def _trees(X: np.ndarray, y: np.ndarray, seconds: float) -> Predict:
-    """As many trees as fit into ``seconds``; the deviation of the residuals on a tenth of the rows, kept apart."""
+    """As many trees as fit into ``seconds``; the deviation of the residuals on a tenth of the rows, kept apart.
+
+    A call costs something before its first tree: two calls tell that from the pace of the trees.
+    """
     apart, began = max(10, len(y) // 10), time.monotonic()
     trees = HistGradientBoostingRegressor(
         max_iter=_FIRST_TREES, max_leaf_nodes=63, warm_start=True, early_stopping=False, random_state=0
     )
     trees.fit(X[apart:], y[apart:])
-    took = time.monotonic() - began
-    if 2 * took < seconds:  # as many as the pace of the first ones allows
-        trees.max_iter = min(_MOST_TREES, int(_FIRST_TREES * seconds / took))
+    first = time.monotonic() - began
+    if 4 * first < seconds:
+        trees.max_iter = 4 * _FIRST_TREES
         trees.fit(X[apart:], y[apart:])
+        both = time.monotonic() - began
+        each = max((both - 2 * first) / (2 * _FIRST_TREES), 0.1 * first / _FIRST_TREES)
+        start = max(first - _FIRST_TREES * each, 0.0)
+        more = int((seconds - both - start) / each)
+        if more > 0:
+            trees.max_iter = min(_MOST_TREES, trees.max_iter + more)
+            trees.fit(X[apart:], y[apart:])
     return _with_constant_spread(trees, X[:apart], y[:apart])
 
 
