@@ -40,8 +40,9 @@ def test_when_predictions_have_settled():
     def history(*scores):
         return [{"rmse": rmse, "mnlp": mnlp} for rmse, mnlp in scores]
 
-    assert not _settled(history((1.0, 0.5)))
-    assert _settled(history((1.0, 0.5), (0.999, 0.499)))
-    assert not _settled(history((1.0, 0.5), (0.99, 0.5))) and not _settled(history((1.0, 0.5), (1.0, 0.49)))
-    assert _settled([{"error": 0.1, "mnlp": 0.0300}, {"error": 0.2, "mnlp": 0.0301}])
-    assert not _settled([{"error": 0.1, "mnlp": 0.030}, {"error": 0.1, "mnlp": 0.031}])
+    same = (1.0, 0.5)
+    assert not _settled(history(same)) and not _settled(history(same, same))
+    assert _settled(history((1.0, 0.5), (0.999, 0.499), same))
+    assert not _settled(history((0.99, 0.5), same, same)) and not _settled(history(same, (1.0, 0.49), same))
+    classes = [{"error": 0.1, "mnlp": 0.0300}, {"error": 0.2, "mnlp": 0.0301}, {"error": 0.1, "mnlp": 0.0300}]
+    assert _settled(classes) and not _settled([*classes[1:], {"error": 0.1, "mnlp": 0.031}])

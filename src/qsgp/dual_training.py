@@ -28,7 +28,7 @@ from qsgp.trained import Record, Report, Trained
 
 _EPOCHS = 40
 _RELAX = 1.4
-_SETTLED = 0.003  # relative change of the held-out error, and absolute change of its density, from epoch to epoch
+_SETTLED = 0.003  # relative change of the held-out error, and absolute change of its density, over three epochs
 _SETTLED_CLASSES = 0.01  # relative change of the held-out density: near 0 an absolute one would say nothing
 _RESIDUAL = 0.003  # |R - (K + D) A| / |R|: nothing more to find
 
@@ -127,10 +127,12 @@ def train_dual(
 
 
 def _settled(history: list[Record]) -> bool:
-    if len(history) < 2:
+    """Over the last three records: two may agree by luck."""
+    if len(history) < 3:
         return False
-    before, now = history[-2:]
-    change = abs(now["mnlp"] - before["mnlp"])
-    if "error" in now:
-        return bool(change < _SETTLED_CLASSES * now["mnlp"])
-    return abs(now["rmse"] - before["rmse"]) < _SETTLED * now["rmse"] and bool(change < _SETTLED)
+    last = history[-3:]
+    mnlp = [record["mnlp"] for record in last]
+    if "error" in last[-1]:
+        return bool(max(mnlp) - min(mnlp) < _SETTLED_CLASSES * mnlp[-1])
+    rmse = [record["rmse"] for record in last]
+    return bool(max(rmse) - min(rmse) < _SETTLED * rmse[-1] and max(mnlp) - min(mnlp) < _SETTLED)
