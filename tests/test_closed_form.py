@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from qsgp import dense
-from qsgp.closed_form import Sites, fit_hyperparameters, solve, tighten
+from qsgp import dense, metrics
+from qsgp.closed_form import Sites, density_of_others, fit_hyperparameters, solve, tighten
 from qsgp.kernels import SquaredExponential, hyperparameters
 from qsgp.likelihoods import Gaussian, Laplace, Logistic
 
@@ -94,3 +94,13 @@ def test_a_search_cut_short_gives_the_best_it_has_seen():
     values = [found(evaluations)[2] for evaluations in (0, 3, 8, 1000)]
     assert values == sorted(values) and values[0] < values[-1] - 1
     torch.testing.assert_close(found(0)[0].lengthscale, kernel.lengthscale)
+
+
+def test_density_of_others_is_that_of_the_exact_gp():
+    kernel, x, y, one = problem(40)
+    sites, weight = likelihood_of("gaussian"), torch.tensor([1.0, 2.0] * 5, dtype=torch.float64)
+    known, others = (x[:30], y[:30, None], one[:30]), (x[30:], y[30:, None], weight)
+    found = density_of_others(kernel, sites, known, others)
+    mean, variance = dense.gaussian_process(kernel, x[:30], y[:30], sites.noise_variance, x[30:])
+    density = metrics.gaussian_log_density(y[30:], mean, variance + sites.noise_variance)
+    assert found == pytest.approx(float(weight @ density / weight.sum()), rel=1e-9)

@@ -1,11 +1,19 @@
 """Training by the dual: what rows held out decide. The door's tests fit whole models this way."""
 
+import math
+import threading
+from dataclasses import replace
+
 import pytest
 import torch
 
-from qsgp.dual_training import _settled
+from qsgp.dual import System
+from qsgp.dual_training import _settled, resolution, train_dual
 from qsgp.held_out import raised
+from qsgp.interrupt import Halt
+from qsgp.kernels import SquaredExponential, hyperparameters
 from qsgp.likelihoods import Gaussian, Laplace, Logistic
+from qsgp.options import Options, sized
 
 
 def residuals(deviation, n=2000):
@@ -46,3 +54,37 @@ def test_when_predictions_have_settled():
     assert not _settled(history((0.99, 0.5), same, same)) and not _settled(history(same, (1.0, 0.49), same))
     classes = [{"error": 0.1, "mnlp": 0.0300}, {"error": 0.2, "mnlp": 0.0301}, {"error": 0.1, "mnlp": 0.0300}]
     assert _settled(classes) and not _settled([*classes[1:], {"error": 0.1, "mnlp": 0.031}])
+
+
+def test_noise_below_the_rounding_of_products_is_not_solved_in_float32_on_a_gpu():
+    kernel, gpu = SquaredExponential(*hyperparameters(1.0, 80.0, d=2)), Options(device="cuda")
+    tiny, usual = Gaussian(torch.tensor(2e-5)), Gaussian(torch.tensor(1.0))
+    assert resolution(kernel, tiny, gpu, 36_000) == (torch.float64, 0.0)
+    dtype, floor = resolution(kernel, tiny, gpu, 10**6)
+    assert dtype == torch.float32 and 1e-3 < floor < 1.0
+    assert resolution(kernel, usual, gpu, 36_000)[0] == torch.float32
+    assert resolution(kernel, tiny, Options(), 36_000) == (torch.float32, 0.0)
+    assert resolution(kernel, Logistic(), gpu, 36_000) == (torch.float32, 0.0)
+
+
+def test_a_solution_that_runs_away_begins_again_with_more_noise(monkeypatch):
+    """Products off by -0.005 u u^T make K + D indefinite where K has nothing: blocks drive each other apart."""
+    generator = torch.Generator().manual_seed(0)
+    n, off = 600, 0.005
+    x = 6 * torch.rand(n, 2, generator=generator)
+    Y = torch.sin(x[:, :1]) * torch.cos(x[:, 1:]) + 0.01 * torch.randn(n, 1, generator=generator)
+    kernel = SquaredExponential(*hyperparameters(2.0, 1.0, d=2))
+    u = torch.randn(n, 1, generator=generator)
+    plain = System.values
+
+    def rounded(self, rows):
+        v = u[: len(self.x)] / u[: len(self.x)].norm()
+        return plain(self, rows) - off * v[rows] @ (v.mT @ self.A)
+
+    monkeypatch.setattr(System, "values", rounded)
+    options = Options()
+    sizes = replace(sized(n, 2, 1, options)[0], block=100, held_out=60, variance_points=100, draws=4)
+    halt, sites = Halt(threading.Event(), math.inf), Gaussian(torch.tensor(1e-4))
+    trained = train_dual(x, Y, torch.ones(n), kernel, sites, options, sizes, halt, None)
+    assert trained.history[0]["iteration"] > 1  # it did run away
+    assert trained.history[-1]["rmse"] < 0.05  # a constant leaves 0.5

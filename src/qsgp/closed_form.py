@@ -132,6 +132,29 @@ def variance_at_data(solved: Solved, prior: Float[Tensor, " n"]) -> Float[Tensor
     return torch.minimum(torch.where(precision > 1e-12, share / precision.clamp_min(1e-12), prior), prior)
 
 
+@torch.no_grad()
+def density_of_others(
+    kernel: Kernel,
+    likelihood: Likelihood,
+    known: tuple[Float[Tensor, "n d"], Float[Tensor, "n p"], Float[Tensor, " n"]],
+    others: tuple[Float[Tensor, "h d"], Float[Tensor, "h p"], Float[Tensor, " h"]],
+) -> float:
+    """Mean log density of ``others`` (inputs, targets, weights) for the exact GP that knows ``known``.
+
+    The evidence of n rows is the sum of what 0, 1, ... n - 1 rows said of the next: it favours kernels that are good
+    early. This is what n rows say, nearer to what more rows will. O(n^3 + n^2 h).
+    """
+    (x, Y, weight), (x_new, Y_new, weight_new) = known, others
+    with threads_worth(len(x)):
+        Gram, cross, total = kernel(x, x), kernel(x, x_new), 0.0
+        for y, y_new in zip(Y.mT, Y_new.mT, strict=True):
+            solved = solve(Gram, Sites.of(likelihood, y, tighten(Gram, likelihood, y, weight), weight))
+            half = torch.linalg.solve_triangular(solved.factor, solved.sites.root[:, None] * cross, upper=False)
+            variance = (kernel.diag(x_new) - half.square().sum(0)).clamp_min(0)
+            total += float(weight_new @ likelihood.log_density(y_new, cross.mT @ solved.alpha, variance))
+    return total / float(weight_new.sum()) / Y.shape[1]
+
+
 @contextmanager
 def threads_worth(n: int) -> Iterator[None]:
     """One thread for every 500 rows: on smaller matrices threads wait for each other (400 rows: twice as slow)."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from qsgp import many_inputs
 from qsgp.bases import Fourier, Grid, Inducing, KernelFunctions
-from qsgp.closed_form import fit_hyperparameters
+from qsgp.closed_form import density_of_others, fit_hyperparameters
 from qsgp.interfaces import Basis, Kernel, Likelihood, SpectralKernel
 from qsgp.kernels import BY_NAME as KERNELS
 from qsgp.kernels import Tied, hyperparameters
@@ -24,6 +24,8 @@ from qsgp.step import Settings
 
 _CHOOSE_POINTS = 400  # kernels are first compared on this many rows, of p outputs 1 / sqrt(p) as many
 _COMPARED_POINTS = 3000  # and, when hyperparameters are learned on more than 1,000, at last on this many
+_JUDGES = 4000  # rows that say which kernel predicts them best
+_FEW_JUDGES = 500  # that say less than the evidence does
 _GROWTH = 1.41  # of the rows from search to search, while there is time: it costs thrice as much
 _LEAST_LEARNED = 4  # with fewer rows the evidence says nothing: keep the defaults
 _GRID_POINTS = 48  # for each input
@@ -45,28 +47,32 @@ def learn(
     """Kernel and its parameters by the evidence of more and more rows, ``most`` at last; float64.
 
     Up to ``spare`` rows are taken while a search on more of them can be expected to end within the seconds ``left``.
+    With Gaussian noise and rows beyond those, the kernel is the one that predicts these best.
     ``units``: what 1 of each standardised input was before.
     """
     n, sites = len(x), first_likelihood(options.likelihood)
+    # A matrix of a thousand rows is not worth the way to a GPU and back.
+    device = options.device if most > LEARN_POINTS else "cpu"
+
+    def taken(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        double: Any = {"device": device, "dtype": torch.float64}
+        return x[rows].to(**double), Y[rows].to(**double), weight[rows].to(**double)
+
     if options.likelihood == "logistic" and x.shape[1] > many_inputs.MANY and options.learn_hyperparameters:
         as_numbers = replace(options, likelihood="gaussian")
         kernel, _ = learn(x, Y - Y.mean(0), weight, as_numbers, most, halt, spare, left, units)
-        some = some_rows(n, max(4, int(LEARN_POINTS / math.sqrt(Y.shape[1]))), options.seed)
-        few_rows = [table[some].double().cpu() for table in (x, Y, weight)]
-        return many_inputs.with_best_variance(kernel, sites, *few_rows), sites
+        some = taken(some_rows(n, most, options.seed))
+        return on(many_inputs.with_best_variance(on(kernel, device), sites, *some), "cpu"), sites
     candidates = first_kernels(x, options, units)
     if not options.learn_hyperparameters or n < _LEAST_LEARNED:
         first = candidates[0]
         return first.kernel if isinstance(first, Tied) else first, sites
 
-    # A matrix of a thousand rows is not worth the way to a GPU and back.
-    device = options.device if most > LEARN_POINTS else "cpu"
     Found = tuple[Kernel, Likelihood, float]
 
     def search(starts: list[Found], count: int, iterations: int, tolerance: float) -> list[Found]:
         """Every kernel from where its last search ended, on ``count`` rows; the best evidence first."""
-        rows = some_rows(n, min(count, n), options.seed)
-        part = [table[rows].to(device, torch.float64) for table in (x, Y, weight)]
+        part = taken(some_rows(n, min(count, n), options.seed))
         keywords: Any = {"iterations": iterations, "tolerance": tolerance, "prior": lengthscale_prior, "halt": halt}
         found: list[Found] = []
         for kernel, sites, _ in starts:
@@ -74,6 +80,18 @@ def learn(
                 return found + starts[len(found) :]
             found.append(fit_hyperparameters(on(kernel, device), on(sites, device), *part, **keywords))
         return found if halt() else sorted(found, key=lambda each: -each[2])
+
+    def judged(found: list[Found], count: int) -> list[Found]:
+        """Ordered by the density of rows beyond the first ``count``, which the kernels know."""
+        if len(found) < 2 or n < count + _FEW_JUDGES or halt():
+            return found
+        order = torch.randperm(n, generator=torch.Generator().manual_seed(options.seed))  # as `some_rows` has it
+        known, others = taken(order[:count]), taken(order[count : count + _JUDGES])
+
+        def density(each: Found) -> float:
+            return density_of_others(on(each[0], device), on(each[1], device), known, others)
+
+        return sorted(found, key=density, reverse=True)
 
     def few(count: int) -> int:
         return max(4, int(count / math.sqrt(Y.shape[1])))
@@ -91,6 +109,7 @@ def learn(
             next_one = (time.monotonic() - began) * _GROWTH**3 * 8 / iterations
             more = rows * _GROWTH <= min(spare, n) and next_one < left()
             rows, iterations = int(rows * _GROWTH) if more else rows, 8
+        found = judged(found, rows) if options.likelihood == "gaussian" else found
         most = max(most, rows)
     kernel, sites, _ = search(found[:1], most, 60, 1e-5)[0]
     return on(kernel.kernel if isinstance(kernel, Tied) else kernel, "cpu"), on(sites, "cpu")

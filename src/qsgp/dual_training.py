@@ -6,6 +6,7 @@ settled, and it joins the others in the last epoch. Posterior draws are further 
 Sites that are not Gaussian are tightened as their rows are visited (`row_sites`).
 """
 
+import math
 import time
 import warnings
 from dataclasses import replace
@@ -15,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from qsgp.defaults import distinct
-from qsgp.dual import System, shuffled
+from qsgp.dual import System, shuffled, spectral
 from qsgp.held_out import watched
 from qsgp.interfaces import Kernel, Likelihood, SpectralKernel
 from qsgp.interrupt import Halt
@@ -31,6 +32,10 @@ _RELAX = 1.4
 _SETTLED = 0.003  # relative change of the held-out error, and absolute change of its density, over three epochs
 _SETTLED_CLASSES = 0.01  # relative change of the held-out density: near 0 an absolute one would say nothing
 _RESIDUAL = 0.003  # |R - (K + D) A| / |R|: nothing more to find
+_WORSE = 0.5  # nat of held-out density: no noise of single epochs
+_DIVERGED = 3.0  # times the least residual so far
+_ROUNDING = 5e-7  # of a kernel value in float32 products; of n rows it looks like a noise of sqrt(n) times that
+_DOUBLE_ROWS = 200_000  # that a GPU has time for in float64
 
 
 def train_dual(
@@ -45,9 +50,10 @@ def train_dual(
     report: Report | None,
 ) -> Trained:
     """Epochs over random blocks of rows until held-out predictions settle or time is up."""
+    dtype, floor = resolution(kernel, likelihood, options, sizes.dual_rows)
 
     def put(tensor: Tensor) -> Tensor:
-        return tensor.to(options.device, options.dtype)
+        return tensor.to(options.device, dtype)
 
     kernel = kernel.with_parameters({name: put(value) for name, value in kernel.parameters().items()})
     assert isinstance(kernel, SpectralKernel)
@@ -56,6 +62,7 @@ def train_dual(
     x, Y, weight = (put(part[order]) for part in (x, Y, weight))
     n, outputs, kept = len(x), Y.shape[1], len(x) - sizes.held_out
     sites = RowSites.build(kernel, likelihood, x, Y, weight, sizes.draws, options.seed)
+    sites.noise.clamp_(min=floor)
     support = distinct(x[:kept], torch.arange(kept), sizes.variance_points).to(x.device)
     share = len(support) / float(weight[:kept].sum())
 
@@ -92,14 +99,23 @@ def train_dual(
         left, all_ = torch.stack(squares).sum(0).sqrt().tolist()
         return left / max(all_, 1e-30) if whole else None, mean
 
+    fixed, least, best = isinstance(likelihood, Gaussian), 1.0, math.inf
     for number in range(_EPOCHS):
         started = time.perf_counter()
         residual, A = epoch(number)
         took = time.perf_counter() - started
-        fixed = isinstance(likelihood, Gaussian)
+        if fixed and residual is not None and not residual < _DIVERGED * least and not halt():
+            # Rounding of the products outweighs the noise: begin again with more of it.
+            floor = max(10 * floor, _rounding(kernel, n))
+            sites.noise.clamp_(min=floor)
+            system.A.zero_()
+            continue
+        least = least if residual is None else min(least, residual)
         posterior = replace(posterior, A=A) if fixed else with_support(x[:kept], A)
         posterior, found = watched(posterior, likelihood, x[kept:], Y[kept:], weight[kept:])
-        trained.posterior, trained.iterations = posterior, number + 1
+        trained.iterations = number + 1
+        if found["mnlp"] < best + _WORSE:  # an epoch that was cut short may have gone astray
+            trained.posterior, best = posterior, min(best, found["mnlp"])
         record: Record = {"phase": "mean", "iteration": number + 1, "seconds": time.perf_counter() - began}
         # an epoch cut short has no residual; NaN could not be stored
         record |= {} if residual is None else {"residual": residual}
@@ -124,6 +140,23 @@ def train_dual(
         if residual is not None:
             trained.posterior = replace(posterior, x=x, A=A)
     return trained
+
+
+def resolution(kernel: Kernel, likelihood: Likelihood, options: Options, rows: int) -> tuple[torch.dtype, float]:
+    """In which precision ``rows`` rows are solved, and the least noise that keeps that stable.
+
+    Products on tensor cores round kernel values; a noise smaller than that would make K + D indefinite, and blocks
+    drive each other apart. Float64 has no such limit; where it takes too long, noise is raised for the solution.
+    """
+    if options.dtype == torch.float64 or not options.device.startswith("cuda") or not isinstance(likelihood, Gaussian):
+        return options.dtype, 0.0
+    floor = _rounding(kernel, rows)
+    too_small = float(likelihood.noise_variance) < floor
+    return (torch.float64, 0.0) if too_small and rows <= _DOUBLE_ROWS else (options.dtype, floor)
+
+
+def _rounding(kernel: Kernel, rows: int) -> float:
+    return _ROUNDING * math.sqrt(rows) * float(spectral(kernel).variance)
 
 
 def _settled(history: list[Record]) -> bool:

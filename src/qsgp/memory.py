@@ -50,7 +50,9 @@ def budget(max_memory: int | float | str, device: str) -> int:
 def free(device: str) -> int:
     """Free bytes of a GPU, or of this machine; a container's limit counts where there is one."""
     if torch.device(device).type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        # what torch keeps for its next tensors is taken for the driver, and free for us
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + kept
     found = [_meminfo(), _container()]
     known = [size for size in found if size is not None]
     if known:

@@ -12,7 +12,8 @@ from qsgp.engine.frequencies import Frequencies, numbers
 
 # Kernels by name, with the degrees of freedom of their spectral density (0: normal): 2 nu of a Matern kernel.
 KERNELS = {"rbf": 0, "matern12": 1, "matern32": 3, "matern52": 5}
-BLOCK = 1 << 19  # projections held at a time
+BLOCK = 1 << 19  # projections or kernel values held at a time
+BLOCK_CUDA = 1 << 25  # kernel values on a GPU: a launch must be worth its start
 
 
 class Block(NamedTuple):
@@ -81,7 +82,7 @@ def k_v(
     kernel: str,
     precision: str = "default",
 ) -> Float[Tensor, "n c"]:
-    rows = max(1, BLOCK // max(len(z), 1))
+    rows = max(1, (BLOCK_CUDA if x.is_cuda else BLOCK) // max(len(z), 1))
     return torch.cat([profile(distances(part, z, lengthscale), kernel) @ V for part in x.split(rows)])
 
 
@@ -110,8 +111,9 @@ def distances(
     """|(x - z) / lengthscale|, accurate for near duplicates.
 
     Float64 takes differences; float32 a float64 product of centred inputs, which is faster and loses less than they do.
+    So does float64 on CUDA, where differences start a block of threads for every pair: 1e-8 of the inputs is lost.
     """
-    if x.dtype == torch.float64:
+    if x.dtype == torch.float64 and not x.is_cuda:
         return torch.cdist(x / lengthscale, z / lengthscale, compute_mode="donot_use_mm_for_euclid_dist")
     centre, ell = z.double().mean(0), lengthscale.double()
     X, Z = (x.double() - centre) / ell, (z.double() - centre) / ell

@@ -102,10 +102,11 @@ class _Distance(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: FunctionCtx, x: Float[Tensor, "a d"], z: Float[Tensor, "b d"]) -> Float[Tensor, "a b"]:
-        if x.dtype == torch.float64:
+        if x.dtype == torch.float64 and not x.is_cuda:
             r = torch.cdist(x, z, compute_mode="donot_use_mm_for_euclid_dist")
         else:
-            # |x|^2 + |z|^2 - 2 x^T z in float64 loses no more than 1e-8 |x|, less than float32 inputs are off.
+            # |x|^2 + |z|^2 - 2 x^T z in float64 loses no more than 1e-8 |x|, less than float32 inputs are off. On CUDA
+            # the exact mode starts a block of threads for every pair: evidence would wait for distances.
             X, Z = x.double(), z.double()
             norms = X.square().sum(1)[:, None] + Z.square().sum(1)
             r = torch.addmm(norms, X, Z.mT, alpha=-2).clamp_(min=0).sqrt_().to(x.dtype)
