@@ -63,27 +63,35 @@ class Solved:
 
 def solve(Gram: Float[Tensor, "n n"], sites: Sites) -> Solved:
     """Posterior and log evidence for given sites, from a factor of I + root K root (eigenvalues >= 1)."""
-    root, white = sites.root, sites.white
-    evidence, factor, solved = _Evidence.apply(Gram, root, white)
-    return Solved(sites, factor, root * solved, sites.constant + evidence)
+    evidence, factor, solved = _Evidence.apply(Gram, sites.root, sites.white[:, None])
+    return Solved(sites, factor, sites.root * solved[:, 0], sites.constant + evidence)
+
+
+def evidence_of(Gram: Float[Tensor, "n n"], sites: list[Sites], shared: bool) -> Float[Tensor, ""]:
+    """The log evidence, or its bound, of all outputs; ``shared``: their precisions are equal, and so is the factor."""
+    if not shared:
+        return torch.stack([solve(Gram, own).evidence for own in sites]).sum()
+    white = torch.stack([own.white for own in sites], 1)
+    return _Evidence.apply(Gram, sites[0].root, white)[0] + torch.stack([own.constant for own in sites]).sum()
 
 
 class _Evidence(torch.autograd.Function):
-    """log E = (w^T w - w^T B^-1 w) / 2 - log |B| / 2 with B = I + root K root; its gradient from one inverse of B.
+    """log E = tr(w^T w - w^T B^-1 w) / 2 - p log |B| / 2 with B = I + root K root, w for p outputs in columns.
 
-    With s = B^-1 w and G = (s s^T - B^-1) / 2: dE/dK = root G root, dE/droot = 2 (G * K) root, dE/dw = w - s. The
-    derivative of a Cholesky factor, which automatic differentiation would take, costs four times as much.
+    Its gradient from one inverse of B: with s = B^-1 w and G = (s s^T - p B^-1) / 2, dE/dK = root G root,
+    dE/droot = 2 (G * K) root, dE/dw = w - s. The derivative of a Cholesky factor, which automatic differentiation
+    would take, costs four times as much.
     """
 
     @staticmethod
     def forward(
-        ctx: FunctionCtx, Gram: Float[Tensor, "n n"], root: Float[Tensor, " n"], white: Float[Tensor, " n"]
-    ) -> tuple[Float[Tensor, ""], Float[Tensor, "n n"], Float[Tensor, " n"]]:
+        ctx: FunctionCtx, Gram: Float[Tensor, "n n"], root: Float[Tensor, " n"], white: Float[Tensor, "n p"]
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, "n n"], Float[Tensor, "n p"]]:
         B = (root[:, None] * Gram).mul_(root)
         B.diagonal().add_(1)
         factor = torch.linalg.cholesky(B)
-        solved = torch.cholesky_solve(white[:, None], factor)[:, 0]
-        evidence = 0.5 * (white @ white - white @ solved) - factor.diagonal().log().sum()
+        solved = torch.cholesky_solve(white, factor)
+        evidence = 0.5 * (white * (white - solved)).sum() - white.shape[1] * factor.diagonal().log().sum()
         ctx.save_for_backward(Gram, root, white, factor, solved)
         ctx.mark_non_differentiable(factor, solved)
         return evidence, factor, solved
@@ -92,9 +100,10 @@ class _Evidence(torch.autograd.Function):
     @once_differentiable
     def backward(
         ctx: Any, gradient: Float[Tensor, ""], *_: Tensor
-    ) -> tuple[Float[Tensor, "n n"], Float[Tensor, " n"], Float[Tensor, " n"]]:
+    ) -> tuple[Float[Tensor, "n n"], Float[Tensor, " n"], Float[Tensor, "n p"]]:
         Gram, root, white, factor, solved = ctx.saved_tensors
-        G = torch.addr(torch.cholesky_inverse(factor), solved, solved, alpha=0.5, beta=-0.5)
+        inverse = torch.cholesky_inverse(factor)
+        G = torch.addmm(inverse, solved, solved.mT, alpha=0.5, beta=-0.5 * white.shape[1])
         dGram = (root[:, None] * G).mul_(root).mul_(gradient)
         droot = 2 * gradient * torch.einsum("ij,ij,j->i", G, Gram, root)
         return dGram, droot, gradient * (white - solved)
@@ -217,12 +226,11 @@ def fit_hyperparameters(
                     xis[:] = [tighten(Gram, g, y, weight, xi, 4) for y, xi in zip(Y.mT, xis, strict=True)]
                 else:
                     xis[:] = [tighten(Gram, g, y, weight) for y in Y.mT]
-            total = torch.stack(
-                [solve(Gram, Sites.of(g, y, xi, weight)).evidence for y, xi in zip(Y.mT, xis, strict=True)]
-            )
+            sites = [Sites.of(g, y, xi, weight) for y, xi in zip(Y.mT, xis, strict=True)]
+            total = evidence_of(Gram, sites, isinstance(g, Gaussian))
         except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # no Cholesky factor: send the line search back
             return 1e10, np.zeros_like(point)
-        loss = -(total.sum() if prior is None else total.sum() + prior(k)) / size
+        loss = -(total if prior is None else total + prior(k)) / size
         (gradient,) = torch.autograd.grad(loss, flat)
         if not best or float(loss.detach()) < best[0][0]:
             best[:] = [(float(loss.detach()), point.copy())]

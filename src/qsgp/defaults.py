@@ -22,7 +22,7 @@ from qsgp.problem import Problem
 from qsgp.sources import Arrays
 from qsgp.step import Settings
 
-_CHOOSE_POINTS = 400  # kernels are first compared on this many rows, of p outputs 1 / sqrt(p) as many
+_CHOOSE_POINTS = 400  # kernels are first compared on this many rows, of p factors 1 / sqrt(p) as many
 _COMPARED_POINTS = 3000  # and, when hyperparameters are learned on more than 1,000, at last on this many
 _JUDGES = 4000  # rows that say which kernel predicts them best
 _FEW_JUDGES = 500  # that say less than the evidence does
@@ -94,7 +94,7 @@ def learn(
         return sorted(found, key=density, reverse=True)
 
     def few(count: int) -> int:
-        return max(4, int(count / math.sqrt(Y.shape[1])))
+        return max(4, int(count / math.sqrt(options.groups(Y.shape[1]))))
 
     found: list[Found] = [(kernel, sites, 0.0) for kernel in candidates]
     if len(candidates) > 1:

@@ -18,6 +18,37 @@ from qsgp.interfaces import Kernel, SpectralKernel
 
 
 @dataclass
+class Ahead:
+    """Nesterov's acceleration of random block steps, and a mean of their path that forgets its beginning.
+
+    The constants of Gower, Hanzely, Richtarik and Stich ("Accelerated stochastic matrix inversion", 2018) with
+    nu = n / b and mu = (b / n)^2. Measured with 125 blocks: sixteen epochs come as far as thirty without it; with ten
+    blocks there is no difference. Single steps overfit their own rows: the mean is what predicts.
+    """
+
+    V: Float[Tensor, "n c"]
+    mean: Float[Tensor, "n c"]
+    blocks: float  # n / b
+    steps: int = 0
+
+    @classmethod
+    def of(cls, A: Float[Tensor, "n c"], blocks: float) -> "Ahead":
+        return cls(torch.zeros_like(A), torch.zeros_like(A), blocks)
+
+    def look(self, A: Float[Tensor, "n c"]) -> None:
+        """Where the next step begins."""
+        A.lerp_(self.V, 1 / (1 + self.blocks**1.5))
+
+    def follow(self, A: Float[Tensor, "n c"], rows: Int[Tensor, " b"], change: Float[Tensor, "b c"]) -> None:
+        """After A has made ``change`` at ``rows``."""
+        forget = self.blocks**-1.5
+        self.V.lerp_(A, forget)
+        self.V[rows] += (self.blocks**0.5 - forget) * change
+        self.steps += 1
+        self.mean.lerp_(A, min(1.0, 4 / (self.steps + 3)))
+
+
+@dataclass
 class System:
     """(K + diag(noise)) A = R and how far its solution has come; columns of A and R belong together."""
 
@@ -26,9 +57,12 @@ class System:
     noise: Float[Tensor, "n g"]
     A: Float[Tensor, "n c"]
     group: Int[Tensor, " c"] | None = None  # which noise a column has; None: there is but one
+    ahead: Ahead | None = None  # for many blocks
 
     def values(self, rows: Int[Tensor, " b"]) -> Float[Tensor, "b c"]:
-        """K A at ``rows``."""
+        """K A at ``rows``, where the next step begins."""
+        if self.ahead is not None:
+            self.ahead.look(self.A)
         return product(self.kernel, self.x[rows], self.x, self.A)
 
     def visit(self, rows: Int[Tensor, " b"], R: Float[Tensor, "b c"], relax: float = 1.0) -> Float[Tensor, "b c"]:
@@ -44,7 +78,10 @@ class System:
         """
         noise = self.noise[rows]
         residual = R - f - (noise if self.group is None else noise[:, self.group]) * self.A[rows]
-        self.A[rows] += relax * _exact(self.kernel, self.x[rows], noise, residual, self.group)
+        change = relax * _exact(self.kernel, self.x[rows], noise, residual, self.group)
+        self.A[rows] += change
+        if self.ahead is not None:
+            self.ahead.follow(self.A, rows, change)
         return residual
 
 

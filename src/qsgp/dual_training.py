@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from qsgp.defaults import distinct
-from qsgp.dual import System, shuffled, spectral
+from qsgp.dual import Ahead, System, shuffled, spectral
 from qsgp.held_out import watched
 from qsgp.interfaces import Kernel, Likelihood, SpectralKernel
 from qsgp.interrupt import Halt
@@ -34,7 +34,8 @@ _SETTLED_CLASSES = 0.01  # relative change of the held-out density: near 0 an ab
 _RESIDUAL = 0.003  # |R - (K + D) A| / |R|: nothing more to find
 _WORSE = 0.5  # nat of held-out density: no noise of single epochs
 _DIVERGED = 3.0  # times the least residual so far
-_ROUNDING = 5e-7  # of a kernel value in float32 products; of n rows it looks like a noise of sqrt(n) times that
+_ROUNDING = 3e-7  # of a kernel value in float32 products; of n rows it looks like a noise of sqrt(n) times that
+_MANY_BLOCKS = 32  # from which on their steps are accelerated
 _DOUBLE_ROWS = 200_000  # that a GPU has time for in float64
 
 
@@ -74,7 +75,14 @@ def train_dual(
     columns = outputs + sites.prior.shape[1]
     posterior = with_support(x[:kept], x.new_zeros(kept, columns))
     trained, began = Trained(posterior), time.perf_counter()
-    system = System(kernel, x[:kept], sites.noise[:kept], posterior.A.clone(), sites.group)
+    fixed, many = isinstance(likelihood, Gaussian), kept / sizes.block
+    relax = 1.0 if many <= 1 else _RELAX
+
+    def begun() -> System:
+        ahead = Ahead.of(posterior.A, many) if fixed and many > _MANY_BLOCKS else None
+        return System(kernel, x[:kept], sites.noise[:kept], torch.zeros_like(posterior.A), sites.group, ahead)
+
+    system = begun()
 
     def visit(rows: Tensor, relax: float) -> Float[Tensor, " two"]:
         """Squares of the residual and of the right-hand side."""
@@ -89,17 +97,19 @@ def train_dual(
         squares, total = [], torch.zeros_like(system.A)
         blocks = shuffled(len(system.x), sizes.block, options.seed * 1_000_003 + number, x.device)
         for rows in blocks:
-            squares.append(visit(rows, _RELAX if len(blocks) > 1 else 1.0))
+            squares.append(visit(rows, relax if system.ahead is None else 1.0))
             total += system.A
             if halt():
                 break
         whole = len(squares) == len(blocks)
-        # Of a part of an epoch less than half says little more than its own rows.
-        mean = total / len(squares) if 2 * len(squares) >= len(blocks) or number == 0 else posterior.A
+        if system.ahead is not None:
+            mean = system.ahead.mean.clone()
+        else:  # of a part of an epoch less than half says little more than its own rows
+            mean = total / len(squares) if 2 * len(squares) >= len(blocks) or number == 0 else posterior.A
         left, all_ = torch.stack(squares).sum(0).sqrt().tolist()
         return left / max(all_, 1e-30) if whole else None, mean
 
-    fixed, least, best = isinstance(likelihood, Gaussian), 1.0, math.inf
+    least, best = 1.0, math.inf
     for number in range(_EPOCHS):
         started = time.perf_counter()
         residual, A = epoch(number)
@@ -108,7 +118,7 @@ def train_dual(
             # Rounding of the products outweighs the noise: begin again with more of it.
             floor = max(10 * floor, _rounding(kernel, n))
             sites.noise.clamp_(min=floor)
-            system.A.zero_()
+            system = begun()
             continue
         least = least if residual is None else min(least, residual)
         posterior = replace(posterior, A=A) if fixed else with_support(x[:kept], A)
@@ -133,7 +143,8 @@ def train_dual(
             or halt.left < 2 * took
         ):
             break
-    if not halt() and halt.left > took:  # all rows once more, those held out first
+    # All rows once more, those held out first; of many blocks they are too few to be worth another epoch.
+    if system.ahead is None and not halt() and halt.left > took:
         system = System(kernel, x, sites.noise, torch.cat([system.A, x.new_zeros(n - kept, columns)]), sites.group)
         visit(torch.arange(kept, n, device=x.device), 1.0)
         residual, A = epoch(_EPOCHS)

@@ -13,7 +13,8 @@ CENTRES = 2000  # most kernel functions of a relevance vector machine
 BATCH_POINTS = 1000
 BATCH_FEATURES = 2048
 SUPPORT_POINTS = 500
-LEARN_POINTS = 1000  # hyperparameters are learned on this many rows, of p outputs 1 / sqrt(p) as many
+LEARN_POINTS = 1000  # hyperparameters are learned on this many rows; of p factors 1 / sqrt(p) as many
+HELD_OUT = 3000  # rows at most; errors with heavy tails need many
 SECONDS = 60.0  # what sizes are made for when no max_time is given
 
 
@@ -139,7 +140,7 @@ class Sizes:
         elif self.dual:
             groups = options.groups(outputs)
             columns = outputs + groups * self.draws
-            parts["columns"] = self.dual_rows * (d + 5 * columns) * item
+            parts["columns"] = self.dual_rows * (d + 7 * columns) * item
             parts["blocks"] = max(
                 learning, 8 * self.block * (4 * self.block + 3 * columns), 16 * (1 + groups) * self.variance_points**2
             )
@@ -176,12 +177,12 @@ def sized(n: int, d: int, outputs: int, options: Options, *, closed_form: bool =
         most = pace.learn_points if options.likelihood == "gaussian" else pace.learn_points // 2
         learned = max(learned, int(most * min(1.5, (seconds / SECONDS) ** (1 / 3))))
     newton = options.optimizer == "auto" and options.basis != "inducing" and m <= 4 * FEATURES
-    learned = max(4, int(learned / math.sqrt(outputs)))
+    learned = max(4, int(learned / math.sqrt(groups)))
     sizes = Sizes(
         closed_form=closed_form,
         dual=options.wants_dual,
         dual_rows=rows,
-        held_out=min(1000, (n if options.solved else rows) // 20),
+        held_out=min(HELD_OUT, (n if options.solved else rows) // 20),
         block=min(pace.block, rows),
         variance_points=min(pace.variance_points, rows),
         draws=draws,

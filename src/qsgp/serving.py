@@ -162,7 +162,7 @@ class _Spread(nn.Module):
     def __init__(self, spread: Spread) -> None:
         super().__init__()
         self.kernel = _Kernel(spread.kernel, spread.U)
-        self.least = 1e-12 * float(self.kernel.variance)
+        self.least, self.trust = 1e-12 * float(self.kernel.variance), spread.trust
         self.register_buffer("blend", spread.blend.double().cpu())
         eye = torch.eye(len(spread.U), dtype=torch.float64, device=spread.factor.device)
         roots = [torch.linalg.solve_triangular(factor, eye, upper=False).mT.cpu() for factor in spread.factor]
@@ -174,10 +174,10 @@ class _Spread(nn.Module):
         left = [self.kernel.variance - (known @ root).square().sum(1) for root in self.root]
         variance, count = torch.stack(left, 1).clamp_min(self.least), draws.shape[1] // len(self.root)
         if not count:
-            return variance
+            return self.trust * variance
         square = torch.stack([part.square().sum(1) for part in draws.split(count, 1)], 1)
         ratio, worth = self.blend.unbind(1)
-        return (square + worth * ratio * variance) / (count + worth)
+        return self.trust * (square + worth * ratio * variance) / (count + worth)
 
 
 class _AtRows(nn.Module):

@@ -27,17 +27,20 @@ class Spread:
     noise: Float[Tensor, "p g"]  # (p / n) times that of a row
     blend: Float[Tensor, "g two"]
     factor: Float[Tensor, "g p p"] = field(repr=False)
+    trust: float = 1.0  # times the variance: what rows held out say of draws that are not solved to the end
 
     @classmethod
     @torch.no_grad()
-    def build(cls, kernel: SpectralKernel, U: Tensor, noise: Tensor, blend: Tensor | None = None) -> "Spread":
+    def build(
+        cls, kernel: SpectralKernel, U: Tensor, noise: Tensor, blend: Tensor | None = None, trust: float = 1.0
+    ) -> "Spread":
         noise = noise.expand(len(U), 1) if noise.ndim == 0 else noise  # one number in the first files
         double = kernel.with_parameters({name: value.double() for name, value in kernel.parameters().items()})
         K = double(U.double(), U.double())
         K.diagonal().add_(1e-10 * K[0, 0])
         factor = torch.stack([torch.linalg.cholesky(K + torch.diag(own)) for own in noise.double().mT])
         blend = torch.ones(len(factor), 2, dtype=torch.float64, device=U.device) if blend is None else blend
-        return cls(kernel, U, noise, blend.reshape(-1, 2), factor)
+        return cls(kernel, U, noise, blend.reshape(-1, 2), factor, trust)
 
     @torch.no_grad()
     def support(self, x: Float[Tensor, "t d"]) -> Float64[Tensor, "t g"]:
@@ -52,7 +55,7 @@ class Spread:
 
     def variance(self, x: Float[Tensor, "t d"], draws: Float[Tensor, "t g s"]) -> Float64[Tensor, "t g"]:
         """``draws`` about the mean at ``x``."""
-        return blended(draws, self.support(x), self.blend)
+        return self.trust * blended(draws, self.support(x), self.blend)
 
     @torch.no_grad()
     def sample(
@@ -76,7 +79,7 @@ class Spread:
             if s:
                 ratio, worth = self.blend[g].to(draw)
                 draw = (draws[:, g].double() @ mixing[:, own] + (worth * ratio).sqrt() * draw) / (s + worth).sqrt()
-            found.append((mean[:, output, None] + draw.to(x)).mT)
+            found.append((mean[:, output, None] + self.trust**0.5 * draw.to(x)).mT)
         return torch.stack(found, 2)
 
     def bytes_per_row(self, samples: int, outputs: int) -> int:
@@ -85,8 +88,10 @@ class Spread:
         return 8 * (own + (2 * PRIOR_FEATURES + 3 * samples * outputs if samples else 0))
 
     def tensors(self) -> dict[str, Tensor]:
-        return {"U": self.U, "noise": self.noise.contiguous(), "blend": self.blend}
+        trust = torch.tensor(self.trust, dtype=torch.float64)
+        return {"U": self.U, "noise": self.noise.contiguous(), "blend": self.blend, "trust": trust}
 
     @classmethod
     def restore(cls, kernel: SpectralKernel, tensors: dict[str, Tensor]) -> "Spread":
-        return cls.build(kernel, tensors["U"], tensors["noise"], tensors.get("blend"))
+        trust = float(tensors["trust"]) if "trust" in tensors else 1.0  # earlier files lack it
+        return cls.build(kernel, tensors["U"], tensors["noise"], tensors.get("blend"), trust)

@@ -71,7 +71,7 @@ _FITTED = {
     "_one_output": bool,
 }
 
-_NOT_NEGATIVE = {"blend", "noise", "weight", "scaling.x_scale", "scaling.y_scale"}
+_NOT_NEGATIVE = {"blend", "trust", "noise", "weight", "scaling.x_scale", "scaling.y_scale"}
 _ALIKE = {"x", "A", "U", "Z", "table"}  # of one floating type, with those of the kernel
 
 
