@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from qsgp.dual import System, shuffled, solve
+from qsgp.dual import Ahead, System, shuffled, solve
 from qsgp.kernels import BY_NAME, hyperparameters
 
 
@@ -67,3 +67,38 @@ def test_columns_may_have_noises_of_their_own():
     for column, own in enumerate([0, 1, 0]):
         exact = torch.linalg.solve(kernel(x, x) + torch.diag(noises[:, own]), Y[:, column])
         torch.testing.assert_close(system.A[:, column], exact, rtol=1e-5, atol=1e-6)
+
+
+def accelerated(epochs, ahead):
+    """Values of A (its mean over the path when accelerated) after ``epochs`` of 40 blocks, and the exact ones."""
+    kernel, x, Y, noise = problem(120, name="rbf")
+    noise = 0.1 * noise
+    system = System(kernel, x, noise[:, None], torch.zeros_like(Y))
+    system.ahead = Ahead.of(system.A, 40.0) if ahead else None
+    total = torch.zeros_like(Y)
+    for epoch in range(epochs):
+        total.zero_()
+        for rows in shuffled(120, 3, epoch, x.device):
+            system.visit(rows, Y[rows])
+            total += system.A / 40
+    H = kernel(x, x) + torch.diag(noise)
+    found = total if system.ahead is None else system.ahead.mean
+    return kernel(x, x) @ found, kernel(x, x) @ torch.linalg.solve(H, Y)
+
+
+def test_accelerated_blocks_come_to_the_same_solution_sooner():
+    plain, exact = accelerated(25, False)
+    ahead, _ = accelerated(25, True)
+    assert (ahead - exact).norm() < 0.7 * (plain - exact).norm()
+    ahead, _ = accelerated(100, True)
+    assert (ahead - exact).norm() < 1e-2 * exact.norm()
+
+
+def test_acceleration_stays_where_the_solution_is():
+    kernel, x, Y, noise = problem(60)
+    solution = torch.linalg.solve(kernel(x, x) + torch.diag(noise), Y)
+    system = System(kernel, x, noise[:, None], solution.clone(), ahead=Ahead(solution.clone(), solution.clone(), 6.0))
+    for rows in shuffled(60, 10, 0, x.device):
+        system.visit(rows, Y[rows])
+    torch.testing.assert_close(system.A, solution)
+    torch.testing.assert_close(system.ahead.mean, solution)

@@ -9,7 +9,7 @@ import torch
 
 from qsgp.dual import System
 from qsgp.dual_training import _settled, resolution, train_dual
-from qsgp.held_out import raised
+from qsgp.held_out import raised, trusted
 from qsgp.interrupt import Halt
 from qsgp.kernels import SquaredExponential, hyperparameters
 from qsgp.likelihoods import Gaussian, Laplace, Logistic
@@ -88,3 +88,14 @@ def test_a_solution_that_runs_away_begins_again_with_more_noise(monkeypatch):
     trained = train_dual(x, Y, torch.ones(n), kernel, sites, options, sizes, halt, None)
     assert trained.history[0]["iteration"] > 1  # it did run away
     assert trained.history[-1]["rmse"] < 0.05  # a constant leaves 0.5
+
+
+@pytest.mark.parametrize("wide", [1.0, 10.0])
+def test_variances_of_unfinished_draws_are_narrowed_and_right_ones_are_not(wide):
+    generator = torch.Generator().manual_seed(0)
+    mean, true = torch.zeros(2000, 1), 0.02 + 0.1 * torch.rand(2000, 1, generator=generator)
+    Y = (true + 0.01).sqrt() * torch.randn(2000, 1, generator=generator)
+    found = trusted(Gaussian(torch.tensor(0.01)), Y, mean, wide * true, torch.ones(2000))
+    assert found == 1.0 if wide == 1.0 else 0.07 < found < 0.15
+    few = slice(4)  # say nothing
+    assert trusted(Gaussian(torch.tensor(0.01)), Y[few], mean[few], 2 * true[few], torch.ones(4)) == 1.0

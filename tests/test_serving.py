@@ -1,10 +1,13 @@
 """Exported models give the predictions of `predict`, without qsgp."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from sklearn.datasets import make_moons
 
+import qsgp
 from qsgp import QSGPClassifier, QSGPRegressor, QSRVMRegressor
 from qsgp.serving import OPSET
 
@@ -61,11 +64,19 @@ def test_regression(name, tmp_path):
 def test_kernel_functions_at_rows(tmp_path):
     X, y = wave(3200)
     model = QSGPRegressor(random_state=0, learn_hyperparameters=False).fit(X, y)
+    far = X[:50] * [1, 0] + [0, 1.3e4]  # where the variance is not that of the noise alone
+    deviations = []
+    for trust in (1.0, 0.25):
+        model._trained = replace(model._trained, spread=replace(model._trained.spread, trust=trust))
+        deviations.append(model.predict(far, return_std=True)[1])
     model.export(tmp_path / "model.onnx")
-    got = runtime.InferenceSession(tmp_path / "model.onnx").run(None, {"x": X[:50]})
-    mean, deviation = model.predict(X[:50], return_std=True)
-    np.testing.assert_allclose(got[0][:, 0], mean, rtol=1e-4)
+    got = runtime.InferenceSession(tmp_path / "model.onnx").run(None, {"x": far})
+    mean, deviation = model.predict(far, return_std=True)
+    assert (deviations[1] < 0.9 * deviations[0]).all()
+    np.testing.assert_allclose(got[0][:, 0], mean, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(got[1][:, 0], deviation, rtol=1e-3)
+    model.save(tmp_path / "model.qsgp")
+    np.testing.assert_allclose(qsgp.load(tmp_path / "model.qsgp").predict(far, return_std=True)[1], deviation)
 
 
 def test_weights_and_draws(tmp_path):

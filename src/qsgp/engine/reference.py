@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 from qsgp.engine.frequencies import Frequencies, numbers
@@ -13,6 +13,7 @@ from qsgp.engine.frequencies import Frequencies, numbers
 # Kernels by name, with the degrees of freedom of their spectral density (0: normal): 2 nu of a Matern kernel.
 KERNELS = {"rbf": 0, "matern12": 1, "matern32": 3, "matern52": 5}
 BLOCK = 1 << 19  # projections or kernel values held at a time
+WIDE = 1000.0  # lengthscales from the centre
 BLOCK_CUDA = 1 << 25  # kernel values on a GPU: a launch must be worth its start
 
 
@@ -111,11 +112,16 @@ def distances(
     """|(x - z) / lengthscale|, accurate for near duplicates.
 
     Float64 takes differences; float32 a float64 product of centred inputs, which is faster and loses less than they do.
-    So does float64 on CUDA, where differences start a block of threads for every pair: 1e-8 of the inputs is lost.
+    So does float64 on CUDA, where differences start a block of threads for every pair, unless inputs extend so far that
+    1e-8 of them, which is lost, would be seen.
     """
-    if x.dtype == torch.float64 and not x.is_cuda:
-        return torch.cdist(x / lengthscale, z / lengthscale, compute_mode="donot_use_mm_for_euclid_dist")
     centre, ell = z.double().mean(0), lengthscale.double()
     X, Z = (x.double() - centre) / ell, (z.double() - centre) / ell
+    if x.dtype == torch.float64 and (not x.is_cuda or _wide(X) or _wide(Z)):
+        return torch.cdist(x / lengthscale, z / lengthscale, compute_mode="donot_use_mm_for_euclid_dist")
     norms = X.square().sum(1)[:, None] + Z.square().sum(1)
     return torch.addmm(norms, X, Z.mT, alpha=-2).clamp_(min=0).sqrt_().to(x.dtype)
+
+
+def _wide(X: Float64[Tensor, "n d"]) -> bool:
+    return not (X.numel() and float(X.abs().amax()) < WIDE)
