@@ -14,7 +14,6 @@ BATCH_POINTS = 1000
 BATCH_FEATURES = 2048
 SUPPORT_POINTS = 500
 LEARN_POINTS = 1000  # hyperparameters are learned on this many rows; of p factors 1 / sqrt(p) as many
-HELD_OUT = 3000  # rows at most; errors with heavy tails need many
 SECONDS = 60.0  # what sizes are made for when no max_time is given
 
 
@@ -27,6 +26,7 @@ class Pace:
     block: int
     variance_points: int
     draws: int
+    held_out: int  # rows at most; errors with heavy tails need many, where time is short they are missed
 
     def rows(self, seconds: float, columns: int) -> int:
         """Half of the time for about eight epochs of n^2 kernel values; more columns than usual slow them down."""
@@ -45,9 +45,9 @@ class Pace:
 
 
 PACES = {
-    "cpu": Pace(values=1e9, learn_points=2000, block=2000, variance_points=2000, draws=16),
+    "cpu": Pace(values=1e9, learn_points=2000, block=2000, variance_points=2000, draws=16, held_out=1000),
     # 64 columns with that of the mean: tensor cores take powers of two
-    "cuda": Pace(values=4e11, learn_points=8000, block=8000, variance_points=4000, draws=63),
+    "cuda": Pace(values=4e11, learn_points=8000, block=8000, variance_points=4000, draws=63, held_out=3000),
 }
 
 
@@ -182,7 +182,7 @@ def sized(n: int, d: int, outputs: int, options: Options, *, closed_form: bool =
         closed_form=closed_form,
         dual=options.wants_dual,
         dual_rows=rows,
-        held_out=min(HELD_OUT, (n if options.solved else rows) // 20),
+        held_out=min(pace.held_out, (n if options.solved else rows) // 20),
         block=min(pace.block, rows),
         variance_points=min(pace.variance_points, rows),
         draws=draws,
