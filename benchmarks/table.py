@@ -22,7 +22,7 @@ def arguments(description: str) -> argparse.ArgumentParser:
 
 
 def machine() -> dict[str, Any]:
-    found: dict[str, Any] = {"system": platform.system(), "processor": _processor(), "cores": os.cpu_count()}
+    found: dict[str, Any] = {"system": platform.system(), "processor": _processor(), "cores": len(os.sched_getaffinity(0))}
     if torch.cuda.is_available():
         found["gpu"] = torch.cuda.get_device_name()
     return found

@@ -1,6 +1,7 @@
 """The engine against dense float64 expressions: edge sizes, large arguments, near duplicates, gradients."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -253,3 +254,16 @@ def test_mistakes_are_named() -> None:
         phi_v(p.x, p.omega, p.V, *p.kernel(), precision="half")
     with pytest.raises(ValueError, match="detach the inputs"):
         phi_v(p.x.requires_grad_(), p.omega, p.V, *p.kernel())
+
+
+def quotient_of_low_halves(product: Callable[[Tensor, Tensor], Tensor], n: int, device: torch.device) -> float:
+    """u^T (computed - K) u / (n u^T u) where u is what half precision leaves of a scaled input.
+
+    Leaving the product of two such remainders out of a distance makes this -2e-8, whatever n is: K + noise
+    would no longer be positive definite for some hundred thousand rows.
+    """
+    x = 3 * torch.rand(n, 2, generator=torch.Generator().manual_seed(0)).to(device)
+    scaled = ((x - x.mean(0)) * math.sqrt(0.5 / math.log(2)))[:, 0].double()
+    u = (scaled - scaled.half().double())[:, None]
+    truth = torch.cat([torch.exp(-0.5 * torch.cdist(part, x.double()).square()) @ u for part in x.double().split(1000)])
+    return float((u * (product(x, u.float()).double() - truth)).sum() / u.square().sum() / n)

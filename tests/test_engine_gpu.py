@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from qsgp.engine import Drawn, k_v, phi_v, phit_r
-from test_engine import Problem, error, features
+from test_engine import Problem, error, features, quotient_of_low_halves
 
 pytestmark = pytest.mark.gpu
 CUDA = torch.device("cuda")
@@ -92,3 +92,7 @@ def test_products_can_be_recorded_and_replayed() -> None:
     p.x.copy_(other.x)
     graph.replay()
     assert all(torch.equal(a, b) for a, b in zip(recorded, run(), strict=True))
+
+
+def test_no_direction_of_many_rows_is_lost_from_distances() -> None:
+    assert abs(quotient_of_low_halves(lambda x, u: k_v(x, x, u, *unit(2)), 20_000, CUDA)) < 2e-9

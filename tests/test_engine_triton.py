@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from test_engine import KERNELS, Problem, error, features, kernel_matrix
+from test_engine import KERNELS, Problem, error, features, kernel_matrix, quotient_of_low_halves
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -67,6 +67,12 @@ def test_kernel_products(name: str, columns: int, lengthscale: float, gap: float
     truth = kernel_matrix(x.double(), z.double(), ell.double(), torch.tensor(1.0).double(), name) @ V.double()
     assert error(cuda.k_v(x, z, V, ell, name, "default"), truth) < 1e-5
     assert error(cuda.k_v(x, z, V, ell, name, "fast"), truth) < 5e-3
+
+
+@interpreted
+def test_no_direction_of_many_rows_is_lost_from_distances() -> None:
+    ell = torch.ones(2)
+    assert abs(quotient_of_low_halves(lambda x, u: cuda.k_v(x, x, u, ell, "rbf", "default"), 256, ell.device)) < 2e-9
 
 
 if INTERPRETED:

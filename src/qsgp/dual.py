@@ -35,6 +35,9 @@ class Ahead:
     def of(cls, A: Float[Tensor, "n c"], blocks: float) -> "Ahead":
         return cls(torch.zeros_like(A), torch.zeros_like(A), blocks)
 
+    def first(self, columns: int) -> "Ahead":
+        return Ahead(self.V[:, :columns].contiguous(), self.mean[:, :columns].contiguous(), self.blocks, self.steps)
+
     def look(self, A: Float[Tensor, "n c"]) -> None:
         """Where the next step begins."""
         A.lerp_(self.V, 1 / (1 + self.blocks**1.5))
@@ -58,6 +61,12 @@ class System:
     A: Float[Tensor, "n c"]
     group: Int[Tensor, " c"] | None = None  # which noise a column has; None: there is but one
     ahead: Ahead | None = None  # for many blocks
+
+    def first(self, columns: int) -> "System":
+        """Of the first ``columns`` alone."""
+        ahead = None if self.ahead is None else self.ahead.first(columns)
+        group = None if self.group is None else self.group[:columns]
+        return System(self.kernel, self.x, self.noise, self.A[:, :columns].contiguous(), group, ahead)
 
     def values(self, rows: Int[Tensor, " b"]) -> Float[Tensor, "b c"]:
         """K A at ``rows``, where the next step begins."""

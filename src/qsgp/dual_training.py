@@ -2,7 +2,8 @@
 
 Each block solved overfits its own rows until the others answer; the mean of A over the visits of an epoch does not, and
 is several epochs ahead of the last A. A slice of rows is held out meanwhile; its error says when predictions have
-settled, and it joins the others in the last epoch. Posterior draws are further columns of the same system (`pathwise`).
+settled, and it joins the others in the last epoch. Posterior draws are further columns of the same system (`pathwise`);
+after a third of the time the mean goes on alone, whose epochs are several times as fast.
 Sites that are not Gaussian are tightened as their rows are visited (`row_sites`).
 """
 
@@ -27,7 +28,7 @@ from qsgp.row_sites import RowSites
 from qsgp.spread import Spread
 from qsgp.trained import Record, Report, Trained
 
-_EPOCHS = 40
+_EPOCHS = 100
 _RELAX = 1.4
 _SETTLED = 0.003  # relative change of the held-out error, and absolute change of its density, over three epochs
 _SETTLED_CLASSES = 0.01  # relative change of the held-out density: near 0 an absolute one would say nothing
@@ -36,6 +37,8 @@ _WORSE = 0.5  # nat of held-out density: no noise of single epochs
 _DIVERGED = 3.0  # times the least residual so far
 _ROUNDING = 3e-7  # of a kernel value in float32 products; of n rows it looks like a noise of sqrt(n) times that
 _MANY_BLOCKS = 32  # from which on their steps are accelerated
+_DRAWS_TIME = 1 / 3  # of the time after the hyperparameters, at most, for draws beside the mean
+_DRAWS_EPOCHS = 12  # and epochs
 _DOUBLE_ROWS = 200_000  # that a GPU has time for in float64
 
 
@@ -74,7 +77,7 @@ def train_dual(
 
     columns = outputs + sites.prior.shape[1]
     posterior = with_support(x[:kept], x.new_zeros(kept, columns))
-    trained, began = Trained(posterior), time.perf_counter()
+    trained, began, draws_time = Trained(posterior), time.perf_counter(), _DRAWS_TIME * halt.left
     fixed, many = isinstance(likelihood, Gaussian), kept / sizes.block
     relax = 1.0 if many <= 1 else _RELAX
 
@@ -105,7 +108,8 @@ def train_dual(
         if system.ahead is not None:
             mean = system.ahead.mean.clone()
         else:  # of a part of an epoch less than half says little more than its own rows
-            mean = total / len(squares) if 2 * len(squares) >= len(blocks) or number == 0 else posterior.A
+            enough = 2 * len(squares) >= len(blocks) or number == 0
+            mean = total / len(squares) if enough else posterior.A[:, : total.shape[1]]
         left, all_ = torch.stack(squares).sum(0).sqrt().tolist()
         return left / max(all_, 1e-30) if whole else None, mean
 
@@ -118,9 +122,10 @@ def train_dual(
             # Rounding of the products outweighs the noise: begin again with more of it.
             floor = max(10 * floor, _rounding(kernel, n))
             sites.noise.clamp_(min=floor)
-            system = begun()
+            system, least = begun(), 1.0
             continue
         least = least if residual is None else min(least, residual)
+        A = torch.cat([A, posterior.A[:, A.shape[1] :]], 1)  # draws that are no longer solved for
         posterior = replace(posterior, A=A) if fixed else with_support(x[:kept], A)
         posterior, found = watched(posterior, likelihood, x[kept:], Y[kept:], weight[kept:])
         trained.iterations = number + 1
@@ -143,13 +148,18 @@ def train_dual(
             or halt.left < 2 * took
         ):
             break
+        if fixed and (time.perf_counter() - began > draws_time or number + 1 >= _DRAWS_EPOCHS):
+            system = system.first(outputs)
     # All rows once more, those held out first; of many blocks they are too few to be worth another epoch.
     if system.ahead is None and not halt() and halt.left > took:
-        system = System(kernel, x, sites.noise, torch.cat([system.A, x.new_zeros(n - kept, columns)]), sites.group)
+        joined = torch.cat([system.A, system.A.new_zeros(n - kept, system.A.shape[1])])
+        system = System(kernel, x, sites.noise, joined, system.group)
         visit(torch.arange(kept, n, device=x.device), 1.0)
         residual, A = epoch(_EPOCHS)
         if residual is not None:
-            trained.posterior = replace(posterior, x=x, A=A)
+            unsolved = posterior.A[:, A.shape[1] :]
+            unsolved = torch.cat([unsolved, unsolved.new_zeros(n - kept, unsolved.shape[1])])
+            trained.posterior = replace(posterior, x=x, A=torch.cat([A, unsolved], 1))
     return trained
 
 
@@ -171,10 +181,10 @@ def _rounding(kernel: Kernel, rows: int) -> float:
 
 
 def _settled(history: list[Record]) -> bool:
-    """Over the last three records: two may agree by luck."""
+    """Over the last third of the records, three at least: two may agree by luck, and many small steps lead far."""
     if len(history) < 3:
         return False
-    last = history[-3:]
+    last = history[-max(3, len(history) // 3) :]
     mnlp = [record["mnlp"] for record in last]
     if "error" in last[-1]:
         return bool(max(mnlp) - min(mnlp) < _SETTLED_CLASSES * mnlp[-1])

@@ -12,8 +12,7 @@ from qsgp.pathwise import blended
 from qsgp.posteriors import FourierWeights, KernelFunctionsAtRows
 from qsgp.trained import Record
 
-ENOUGH = 2.0  # nats that one more number must be worth
-MANY = 500  # rows without which variances are not narrowed: 100 of them made that of f far too small (z^2 of 7.5)
+ENOUGH = 2.0  # nats that rows held out must gain by another number
 
 P = TypeVar("P", KernelFunctionsAtRows, FourierWeights)
 
@@ -49,16 +48,14 @@ def trusted(
     variance: Float[Tensor, "h g"],
     weight: Float[Tensor, " h"],
 ) -> float:
-    """The share of the variance of f under which rows held out are most probable, 1 unless they gain 2 nats in all.
+    """The share of the variance of f that rows held out allow: the largest within 2 nats of the most probable one.
 
-    Draws begin as wide as the prior and narrow as their systems are solved: ended early, they claim too little.
+    Draws begin as wide as the prior and narrow as their systems are solved: ended early, they claim too little. Where
+    noise outweighs the variance of f, rows say little of it, and the most probable share may be far too small.
     """
-    if len(Y) < MANY:
-        return 1.0
-    shares = [2.0 ** (-k / 2) for k in range(17)]
-    found = [_mnlp(likelihood, Y, mean, share * variance, weight) for share in shares]
-    best = min(range(len(shares)), key=found.__getitem__)
-    return shares[best] if float(weight.sum()) * (found[0] - found[best]) > ENOUGH else 1.0
+    shares = [2.0 ** (-k / 4) for k in range(33)]
+    found = [float(weight.sum()) * _mnlp(likelihood, Y, mean, share * variance, weight) for share in shares]
+    return next(share for share, each in zip(shares, found, strict=True) if each <= min(found) + ENOUGH)
 
 
 def raised(

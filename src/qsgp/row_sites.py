@@ -81,7 +81,8 @@ class RowSites:
     def right(
         self, rows: Int[Tensor, " b"], f: Float[Tensor, "b c"], variance: Float[Tensor, "b g"] | None = None
     ) -> Float[Tensor, "b c"]:
-        """Right-hand sides of ``rows`` whose values are ``f``; their noise is renewed first.
+        """Right-hand sides of ``rows`` whose values are ``f``, of all columns or of the outputs alone; their noise is
+        renewed first.
 
         ``variance`` of f at the rows is needed when there are no draws to tell it."""
         outputs, groups, prior = self.Y.shape[1], self.noise.shape[1], self.prior[rows]
@@ -91,6 +92,8 @@ class RowSites:
                 # of all draws: one output has few, and what rows leave open differs little between outputs
                 variance = (prior - f[:, outputs:]).square().mean(1, keepdim=True)
             target = self._renew(rows, f[:, :outputs], variance.expand(-1, groups))
+        if f.shape[1] == outputs:
+            return target
         deviation = self.noise[rows].sqrt().repeat_interleave(self.draws, 1)
         return torch.cat([target, prior + deviation * self.own[rows]], 1)
 

@@ -27,7 +27,7 @@ def _angles(
             turns += tl.load(A + k * stride_a + rows)[:, None] * tl.load(B + k * stride_b + at)[None, :]
         return (turns - tl.floor(turns + 0.5)).to(tl.float32) * 6.283185307179586
     else:
-        return tile_product(A, rows, a, a_low, B, at, D, DEPTH, PROJECTION == "fast")
+        return tile_product(A, rows, a, a_low, B, at, D, DEPTH, PROJECTION == "fast", False)
 
 
 @triton.jit

@@ -58,7 +58,7 @@ def kernel_product(
         total = tl.zeros((M, COLUMNS), tl.float32)
     for start in range(begin, stop, N):
         at = start + tl.arange(0, N)
-        product = tile_product(A, rows, a, a_low, B, at, D, DEPTH, FAST)
+        product = tile_product(A, rows, a, a_low, B, at, D, DEPTH, FAST, True)
         q = tl.fma(product, scale, x_norm[:, None] + tl.load(z_norms + at)[None, :])
         if CAREFUL:
             if tl.min(tl.min(q, 1), 0) < near:
