@@ -65,7 +65,9 @@ def qsgp(n: int, seconds: float, reach: float, tests: int, device: str, known: l
     made = time.perf_counter()
     model = QSGPRegressor(max_time=seconds, device=device, random_state=0).fit(x, y)
     fitted = time.perf_counter()
-    print(f"{n} rows, seconds and held-out RMSE:", [(round(r["seconds"], 1), round(r["rmse"], 5)) for r in model.history_])
+    print(
+        f"{n} rows, seconds and held-out RMSE:", [(round(r["seconds"], 1), round(r["rmse"], 5)) for r in model.history_]
+    )
     mean, deviation = model.predict(x_new, return_std=True)
     reached = [record["seconds"] for record in model.history_ if record.get("rmse", math.inf) <= reach]
     found = scores(y_new, mean, np.square(deviation)) | {"fit_s": fitted - made, "epochs": model.n_iter_}

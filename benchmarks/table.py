@@ -22,7 +22,11 @@ def arguments(description: str) -> argparse.ArgumentParser:
 
 
 def machine() -> dict[str, Any]:
-    found: dict[str, Any] = {"system": platform.system(), "processor": _processor(), "cores": len(os.sched_getaffinity(0))}
+    found: dict[str, Any] = {
+        "system": platform.system(),
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)),
+    }
     if torch.cuda.is_available():
         found["gpu"] = torch.cuda.get_device_name()
     return found

@@ -22,7 +22,7 @@ class Ahead:
     """Nesterov's acceleration of random block steps, and a mean of their path that forgets its beginning.
 
     The constants of Gower, Hanzely, Richtarik and Stich ("Accelerated stochastic matrix inversion", 2018) with
-    nu = n / b and mu = (b / n)^2. With 125 blocks it was well ahead after sixteen epochs, with ten blocks there was no
+    nu = n / b and mu = (2 b / n)^2. With 125 blocks it was well ahead after sixteen epochs, with ten blocks there was no
     difference (docs/training.md). Single steps overfit their own rows: the mean is what predicts.
     """
 
@@ -35,18 +35,24 @@ class Ahead:
     def of(cls, A: Float[Tensor, "n c"], blocks: float) -> "Ahead":
         return cls(torch.zeros_like(A), torch.zeros_like(A), blocks)
 
+    @property
+    def epochs(self) -> float:
+        """That acceleration takes to show: errors fall by a constant in sqrt(n / b) of them, with pauses."""
+        return self.blocks**0.5
+
     def first(self, columns: int) -> "Ahead":
+        """Of the first ``columns`` alone."""
         return Ahead(self.V[:, :columns].contiguous(), self.mean[:, :columns].contiguous(), self.blocks, self.steps)
 
     def look(self, A: Float[Tensor, "n c"]) -> None:
         """Where the next step begins."""
-        A.lerp_(self.V, 1 / (1 + self.blocks**1.5))
+        A.lerp_(self.V, 1 / (1 + self.blocks**1.5 / 2))
 
     def follow(self, A: Float[Tensor, "n c"], rows: Int[Tensor, " b"], change: Float[Tensor, "b c"]) -> None:
         """After A has made ``change`` at ``rows``."""
-        forget = self.blocks**-1.5
+        forget = 2 * self.blocks**-1.5
         self.V.lerp_(A, forget)
-        self.V[rows] += (self.blocks**0.5 - forget) * change
+        self.V[rows] += (self.blocks**0.5 / 2 - forget) * change
         self.steps += 1
         self.mean.lerp_(A, min(1.0, 4 / (self.steps + 3)))
 

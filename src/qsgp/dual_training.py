@@ -144,8 +144,8 @@ def train_dual(
             or halt.pressed.is_set()
             or residual is None
             or residual < _RESIDUAL
-            or _settled(trained.history)
-            or halt.left < 2 * took
+            or (_settled(trained.history) and (system.ahead is None or number + 1 >= system.ahead.epochs))
+            or halt.left < (2 if system.ahead is None else 1) * took
         ):
             break
         if fixed and (time.perf_counter() - began > draws_time or number + 1 >= _DRAWS_EPOCHS):
