@@ -259,9 +259,9 @@ def test_mistakes_are_named() -> None:
 def least_eigenvalue_of_the_error(product: Callable[[Tensor, Tensor], Tensor], n: int, device: torch.device) -> float:
     """Of (computed - K) / n, where K itself has nothing: what K + noise must be larger than to stay positive definite.
 
-    Noise of rounding makes this fall like 1 / sqrt(n): -3e-9 at 300 rows and -2e-9 at 2,400. Products of low halves left
-    out of distances (-7e-9 at 300, -1e-8 at 900) or rounded sums of lengths (-5e-9, -6e-9) are functions of two rows as
-    K is, and it would not fall.
+    Noise of rounding makes this fall with n: -3e-9 at 300 rows and -2e-9 at 2,400. Products of low halves left out of
+    distances (-7e-9 at 300, -1e-8 at 900) or rounded sums of lengths (-5e-9, -6e-9) are functions of two rows as K is,
+    and it would not fall.
     """
     x = 3 * torch.rand(n, 2, generator=torch.Generator().manual_seed(0)).to(device)
     K = torch.exp(-0.5 * torch.cdist(x.double(), x.double()).square())

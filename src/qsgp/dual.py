@@ -22,8 +22,8 @@ class Ahead:
     """Nesterov's acceleration of random block steps, and a mean of their path that forgets its beginning.
 
     The constants of Gower, Hanzely, Richtarik and Stich ("Accelerated stochastic matrix inversion", 2018) with
-    nu = n / b and mu = (2 b / n)^2. With 125 blocks it was well ahead after sixteen epochs, with ten blocks there was no
-    difference (docs/training.md). Single steps overfit their own rows: the mean is what predicts.
+    nu = n / b and mu = (2 b / n)^2. With 125 blocks it was well ahead after sixteen epochs, with ten blocks there was
+    no difference (docs/training.md). Single steps overfit their own rows: the mean is what predicts.
     """
 
     V: Float[Tensor, "n c"]

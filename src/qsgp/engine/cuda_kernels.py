@@ -101,8 +101,8 @@ def _launch(X: _Side, Z: _Side, sides: _Sides, V: Tensor, kernel: str) -> Tensor
     else:
         size = max(16, triton.next_power_of_2(columns))
         pieces, column_peak = split_columns(V, rows, size)
-    # Sums of two lengths must be exact. Rounded, they err as the fractions of both say: no noise, but a kernel of its own
-    # whose eigenvalues, of both signs, grow like n. At a million rows they outweighed a noise variance of 0.0027.
+    # Sums of two lengths must be exact. Rounded, they err as the fractions of both say: no noise, but a kernel of its
+    # own whose eigenvalues, of both signs, grow like n. At a million rows they outweighed a noise variance of 0.0027.
     longest = Z.norms.amax()
     grid = torch.exp2(torch.maximum(X.norms.amax(), longest).clamp(1e-30, 1e30).log2().ceil() - 23)
     x_norms, z_norms = ((norms / grid).round() * grid for norms in (X.norms, Z.norms))
