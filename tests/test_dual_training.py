@@ -108,3 +108,22 @@ def test_rows_that_say_little_of_the_variance_of_f_narrow_it_little():
         found.append(trusted(Gaussian(torch.tensor(0.1)), Y, mean, variance, torch.ones(100)))
     assert sum(share == 1.0 for share in found) > 190  # and the sum of 1 / share is that of squared errors
     assert sum(1 / share for share in found) / len(found) < 1.5
+
+
+def test_draws_end_before_the_mean_does(monkeypatch):
+    """After their share of the time, or some epochs, the columns of draws stay as they are and the mean goes on."""
+    monkeypatch.setattr("qsgp.dual_training._DRAWS_EPOCHS", 2)
+    generator, n, widths = torch.Generator().manual_seed(0), 600, []
+    x = 6 * torch.rand(n, 2, generator=generator)
+    Y = torch.sin(3 * x[:, :1]) + 0.1 * torch.randn(n, 1, generator=generator)
+    kernel, options = SquaredExponential(*hyperparameters(1.0, 1.0, d=2)), Options()
+    sizes = replace(sized(n, 2, 1, options)[0], block=10, held_out=60, variance_points=50, draws=4)
+    plain = System.values
+    monkeypatch.setattr(System, "values", lambda self, rows: (widths.append(self.A.shape[1]), plain(self, rows))[1])
+    halt, sites = Halt(threading.Event(), math.inf), Gaussian(torch.tensor(0.01))
+    trained = train_dual(x, Y, torch.ones(n), kernel, sites, options, sizes, halt, None)
+    assert widths[: 2 * 54] == [5] * 108 and set(widths[108:]) == {1}
+    assert len(trained.history) > math.sqrt(54)  # what acceleration takes to show
+    assert trained.posterior.A.shape[1] == 5 and trained.history[-1]["rmse"] < 0.12
+    mean, variance = trained.posterior.latent(x[-60:])
+    assert mean.shape == (60, 1) and bool((variance > 0).all())

@@ -9,7 +9,7 @@ Columns of Y share the kernel values: targets, and perturbed ones for posterior 
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from qsgp import engine
@@ -23,17 +23,18 @@ class Ahead:
 
     The constants of Gower, Hanzely, Richtarik and Stich ("Accelerated stochastic matrix inversion", 2018) with
     nu = n / b and mu = (2 b / n)^2. With 125 blocks it was well ahead after sixteen epochs, with ten blocks there was
-    no difference (docs/training.md). Single steps overfit their own rows: the mean is what predicts.
+    no difference (docs/training.md). Single steps overfit their own rows: the mean is what predicts. It is rounded in
+    every step and nothing corrects it, and K multiplies noise by sqrt(n): float32 was too coarse for a million rows.
     """
 
     V: Float[Tensor, "n c"]
-    mean: Float[Tensor, "n c"]
+    mean: Float64[Tensor, "n c"]
     blocks: float  # n / b
     steps: int = 0
 
     @classmethod
     def of(cls, A: Float[Tensor, "n c"], blocks: float) -> "Ahead":
-        return cls(torch.zeros_like(A), torch.zeros_like(A), blocks)
+        return cls(torch.zeros_like(A), torch.zeros_like(A, dtype=torch.float64), blocks)
 
     @property
     def epochs(self) -> float:
@@ -54,7 +55,8 @@ class Ahead:
         self.V.lerp_(A, forget)
         self.V[rows] += (self.blocks**0.5 / 2 - forget) * change
         self.steps += 1
-        self.mean.lerp_(A, min(1.0, 4 / (self.steps + 3)))
+        new = min(1.0, 4 / (self.steps + 3))
+        self.mean.mul_(1 - new).add_(A, alpha=new)
 
 
 @dataclass

@@ -106,7 +106,7 @@ def train_dual(
                 break
         whole = len(squares) == len(blocks)
         if system.ahead is not None:
-            mean = system.ahead.mean.clone()
+            mean = system.ahead.mean.to(system.A.dtype, copy=True)
         else:  # of a part of an epoch less than half says little more than its own rows
             enough = 2 * len(squares) >= len(blocks) or number == 0
             mean = total / len(squares) if enough else posterior.A[:, : total.shape[1]]

@@ -140,7 +140,7 @@ class Sizes:
         elif self.dual:
             groups = options.groups(outputs)
             columns = outputs + groups * self.draws
-            parts["columns"] = self.dual_rows * (d + 7 * columns) * item
+            parts["columns"] = self.dual_rows * (d + 8 * columns) * item
             parts["blocks"] = max(
                 learning, 8 * self.block * (4 * self.block + 3 * columns), 16 * (1 + groups) * self.variance_points**2
             )
