@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -126,3 +127,13 @@ def test_a_fit_and_a_prediction_stay_inside(n, limit, features):
     assert said <= allowed
     assert fitted <= allowed and predicted <= allowed
     assert fitted <= 1.5 * said  # and not far more than was said: allocators keep what is freed
+
+
+def test_more_time_makes_nothing_smaller():
+    """The search for hyperparameters grows with the time; where memory ends, it must not take it from the rest."""
+    gpu = [
+        sized(10**7, 8, 1, Options(device="cuda", max_time=time, max_memory=65 * 10**9))[0] for time in (60, 110, 300)
+    ]
+    for less, more in pairwise(gpu):
+        for name in ("dual_rows", "block", "draws", "variance_points", "learn_points", "learn_most"):
+            assert getattr(less, name) <= getattr(more, name), name

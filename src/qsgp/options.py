@@ -134,7 +134,7 @@ class Sizes:
         item = 8 if self.closed_form else options.table_dtype.itemsize
         parts = {"data": n * ((d + outputs) * item + 32)}  # and per row a weight, a target, two index numbers
         rows = min(n, self.learn_most)
-        learning = (20 + 2 * outputs) * 8 * rows**2 if options.learn_hyperparameters else 0
+        learning = _bytes_of_learning(outputs) * rows**2 if options.learn_hyperparameters else 0
         if self.closed_form:
             parts["closed form"] = max(learning, (7 + outputs) * 8 * n**2)
         elif self.dual:
@@ -177,7 +177,9 @@ def sized(n: int, d: int, outputs: int, options: Options, *, closed_form: bool =
         most = pace.learn_points if options.likelihood == "gaussian" else pace.learn_points // 2
         learned = max(learned, int(most * min(1.5, (seconds / SECONDS) ** (1 / 3))))
     newton = options.optimizer == "auto" and options.basis != "inducing" and m <= 4 * FEATURES
-    learned = max(4, int(learned / math.sqrt(groups)))
+    # A search that half of the memory does not hold must not make blocks smaller: the rows of the search give way.
+    fits = max(LEARN_POINTS, int(math.sqrt(options.max_memory / 2 / _bytes_of_learning(outputs))))
+    learned = max(4, min(int(learned / math.sqrt(groups)), fits))
     sizes = Sizes(
         closed_form=closed_form,
         dual=options.wants_dual,
@@ -188,7 +190,7 @@ def sized(n: int, d: int, outputs: int, options: Options, *, closed_form: bool =
         draws=draws,
         learn_points=learned,
         # Only where the clock decides already: without it equal seeds must give equal models.
-        learn_most=2 * learned if options.max_time and options.wants_dual and not closed_form else learned,
+        learn_most=min(2 * learned, fits) if options.max_time and options.wants_dual and not closed_form else learned,
         m=m,
         batch_points=min(options.batch_points or BATCH_POINTS, n),
         batch_features=min(options.batch_features or (m if newton or options.solved else BATCH_FEATURES), m),
@@ -217,6 +219,11 @@ def sized(n: int, d: int, outputs: int, options: Options, *, closed_form: bool =
             sizes = replace(sizes, m=m, batch_features=min(sizes.batch_features, m))
     check_fits(need, limit, f"Lower n_features (now {sizes.m}) or batch_features (now {sizes.batch_features}).")
     return sizes, need
+
+
+def _bytes_of_learning(outputs: int) -> int:
+    """The evidence and its slope, for each pair of rows."""
+    return 8 * (20 + 2 * outputs)
 
 
 def _smaller(sizes: Sizes) -> Sizes:
