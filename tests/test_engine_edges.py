@@ -220,3 +220,16 @@ def test_small_products_survive_a_fork() -> None:
         assert os.wait()[1] == 0
     """
     subprocess.run([sys.executable, "-W", "ignore", "-c", source], check=True, timeout=100)
+
+
+def test_points_are_not_prepared_for_every_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles of many inputs: two rows at a time against all points would prepare each point twenty times."""
+    p, prepared, plain = Problem(40, 300, 500, 2, CPU), [], reference.distances
+    monkeypatch.setattr(reference, "BLOCK", 1024)
+    monkeypatch.setattr(reference, "distances", lambda x, z, ell: (prepared.append(len(z)), plain(x, z, ell))[1])
+    V = torch.randn(500, 2, generator=torch.Generator().manual_seed(0))
+    truth = (
+        kernel_matrix(p.x.double(), p.omega.double(), p.lengthscale.double(), p.variance.double(), "rbf") @ V.double()
+    )
+    assert error(k_v(p.x, p.omega, V, *p.kernel()), truth) < 1e-5
+    assert sum(prepared) <= 2 * 500

@@ -132,7 +132,8 @@ def test_a_fit_and_a_prediction_stay_inside(n, limit, features):
 def test_more_time_makes_nothing_smaller():
     """The search for hyperparameters grows with the time; where memory ends, it must not take it from the rest."""
     gpu = [
-        sized(10**7, 8, 1, Options(device="cuda", max_time=time, max_memory=65 * 10**9))[0] for time in (60, 110, 300)
+        sized(10**7, 8, 1, Options(device="cuda", max_time=time, max_memory=65 * 10**9))[0]
+        for time in (60.0, 110.0, 300.0)
     ]
     for less, more in pairwise(gpu):
         for name in ("dual_rows", "block", "draws", "variance_points", "learn_points", "learn_most"):

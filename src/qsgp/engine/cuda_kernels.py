@@ -104,8 +104,9 @@ def _launch(X: _Side, Z: _Side, sides: _Sides, V: Tensor, kernel: str) -> Tensor
     # Sums of two lengths must be exact. Rounded, they err as the fractions of both say: no noise, but a kernel of its
     # own whose eigenvalues, of both signs, grow like n. At a million rows they outweighed a noise variance of 0.0027.
     longest = Z.norms.amax()
-    grid = torch.exp2(torch.maximum(X.norms.amax(), longest).clamp(1e-30, 1e30).log2().ceil() - 23)
-    x_norms, z_norms = ((norms / grid).round() * grid for norms in (X.norms, Z.norms))
+    finite = [torch.where(side.norms < torch.inf, side.norms, 0.0).amax() for side in (X, Z)]
+    grid = torch.exp2(torch.maximum(*finite).clamp(1e-30, 1e30).log2().ceil() - 23)
+    x_norms, z_norms = ((side.norms / grid).round() * grid for side in (X, Z))
     for careful in (True,) if kernel == "matern12" else (False, True):
         kernel_product[(work.programs, work.splits)](
             X.data, Z.data, X.points, Z.points, x_norms, z_norms, longest, sides.factor, sides.peak,

@@ -83,8 +83,14 @@ def k_v(
     kernel: str,
     precision: str = "default",
 ) -> Float[Tensor, "n c"]:
-    rows = max(1, (BLOCK_CUDA if x.is_cuda else BLOCK) // max(len(z), 1))
-    return torch.cat([profile(distances(part, z, lengthscale), kernel) @ V for part in x.split(rows)])
+    """Tiles that are about as wide as tall: of a few rows against all points, the points would be prepared for each."""
+    most = BLOCK_CUDA if x.is_cuda else BLOCK
+    wide = max(1, min(len(z), max(math.isqrt(most), most // max(len(x), 1))))
+    out = torch.zeros(len(x), V.shape[1], dtype=torch.float64, device=x.device)
+    for points, own in zip(z.split(wide), V.split(wide), strict=True):
+        for rows, part in zip(out.split(most // wide), x.split(most // wide), strict=True):
+            rows += profile(distances(part, points, lengthscale), kernel) @ own
+    return out.to(V.dtype)
 
 
 def largest(x: Float[Tensor, "n d"]) -> Float[Tensor, " d"]:
