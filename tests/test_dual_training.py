@@ -108,6 +108,7 @@ def test_rows_that_say_little_of_the_variance_of_f_narrow_it_little():
         found.append(trusted(Gaussian(torch.tensor(0.1)), Y, mean, variance, torch.ones(100)))
     assert sum(share == 1.0 for share in found) > 190  # and the sum of 1 / share is that of squared errors
     assert sum(1 / share for share in found) / len(found) < 1.5
+    assert trusted(Gaussian(torch.tensor(0.1)), Y, mean * math.nan, variance, torch.ones(100)) == 1.0
 
 
 def test_draws_end_before_the_mean_does(monkeypatch):

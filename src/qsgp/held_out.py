@@ -55,7 +55,8 @@ def trusted(
     """
     shares = [2.0 ** (-k / 4) for k in range(33)]
     found = [float(weight.sum()) * _mnlp(likelihood, Y, mean, share * variance, weight) for share in shares]
-    return next(share for share, each in zip(shares, found, strict=True) if each <= min(found) + ENOUGH)
+    allowed = [share for share, each in zip(shares, found, strict=True) if each <= min(found) + ENOUGH]
+    return max(allowed, default=1.0)  # a density that is no number allows nothing
 
 
 def raised(
