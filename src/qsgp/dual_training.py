@@ -3,7 +3,7 @@
 Each block solved overfits its own rows until the others answer; the mean of A over the visits of an epoch does not, and
 is several epochs ahead of the last A. A slice of rows is held out meanwhile; its error says when predictions have
 settled, and it joins the others in the last epoch. Posterior draws are further columns of the same system (`pathwise`);
-after a third of the time the mean goes on alone, whose epochs are several times as fast.
+after a third of the time the mean goes on alone, whose epochs take little more than half as long.
 Sites that are not Gaussian are tightened as their rows are visited (`row_sites`).
 """
 
