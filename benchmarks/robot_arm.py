@@ -65,13 +65,14 @@ def qsgp(n: int, seconds: float, reach: float, tests: int, device: str, known: l
     made = time.perf_counter()
     model = QSGPRegressor(max_time=seconds, device=device, random_state=0).fit(x, y)
     fitted = time.perf_counter()
-    print(
-        f"{n} rows, seconds and held-out RMSE:", [(round(r["seconds"], 1), round(r["rmse"], 5)) for r in model.history_]
-    )
+    path = [(r["phase"], round(r["seconds"], 1), round(r["rmse"], 5)) for r in model.history_]
+    print(f"{n} rows, phase, seconds and held-out RMSE:", path)
     mean, deviation = model.predict(x_new, return_std=True)
-    reached = [record["seconds"] for record in model.history_ if record.get("rmse", math.inf) <= reach]
+    epochs = [record for record in model.history_ if "mnlp" in record]
+    reached = [record["seconds"] for record in epochs if record["rmse"] <= reach]
     found = scores(y_new, mean, np.square(deviation)) | {"fit_s": fitted - made, "epochs": model.n_iter_}
     found["kernel"] = model.kernel_
+    found["residual"] = next((r["residual"] for r in reversed(epochs) if "residual" in r), None)
     if len(known) > 1:
         found["rmse_expected"] = (extrapolated(known, "rmse", n) + NOISE**2) ** 0.5
         found["mnlp_expected"] = extrapolated(known, "mnlp", n) + FLOOR
@@ -82,7 +83,9 @@ def row(key: dict[str, Any], measure: Callable[[], dict[str, Any]]) -> dict[str,
     cuda = key["device"].startswith("cuda")
     if cuda:
         torch.cuda.reset_peak_memory_stats()
-    empty = dict.fromkeys(("rmse", "mnlp", "rmse_expected", "mnlp_expected", "coverage95", "kernel", "epochs"))
+    empty = dict.fromkeys(
+        ("rmse", "mnlp", "rmse_expected", "mnlp_expected", "coverage95", "kernel", "epochs", "residual")
+    )
     empty |= dict.fromkeys(("fit_s", "reach_s", "data_s"))
     return key | empty | measure() | {"peak_mb": torch.cuda.max_memory_allocated() / 1e6 if cuda else None}
 

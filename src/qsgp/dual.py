@@ -16,6 +16,9 @@ from qsgp import engine
 from qsgp.checks import check_positive, check_rows, check_sample_size, check_shape
 from qsgp.interfaces import Kernel, SpectralKernel
 
+MANY_BLOCKS = 32  # from which on their steps are accelerated
+RELAX = 1.4
+
 
 @dataclass
 class Ahead:
@@ -35,6 +38,11 @@ class Ahead:
     @classmethod
     def of(cls, A: Float[Tensor, "n c"], blocks: float) -> "Ahead":
         return cls(torch.zeros_like(A), torch.zeros_like(A, dtype=torch.float64), blocks)
+
+    @classmethod
+    def wanted(cls, A: Float[Tensor, "n c"], blocks: float) -> "Ahead | None":
+        """Of few blocks none."""
+        return cls.of(A, blocks) if blocks > MANY_BLOCKS else None
 
     @property
     def epochs(self) -> float:
@@ -146,6 +154,11 @@ def solve(
         if result.residuals[-1] < tolerance:
             break
     return result
+
+
+def relaxation(system: System, blocks: float) -> float:
+    """Steps that are accelerated, and a single block, are taken as they are."""
+    return RELAX if system.ahead is None and blocks > 1 else 1.0
 
 
 def shuffled(n: int, block: int, seed: int, device: torch.device) -> tuple[Int[Tensor, " b"], ...]:

@@ -16,11 +16,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from qsgp import many_inputs
 from qsgp.defaults import distinct
-from qsgp.dual import Ahead, System, shuffled, spectral
+from qsgp.dual import Ahead, System, relaxation, shuffled, spectral
 from qsgp.held_out import watched
 from qsgp.interfaces import Kernel, Likelihood, SpectralKernel
 from qsgp.interrupt import Halt
+from qsgp.lengthscale_trend import MANY_MORE, followed
 from qsgp.likelihoods import Gaussian
 from qsgp.options import Options, Sizes
 from qsgp.posteriors import KernelFunctionsAtRows
@@ -29,14 +31,13 @@ from qsgp.spread import Spread
 from qsgp.trained import Record, Report, Trained
 
 _EPOCHS = 100
-_RELAX = 1.4
 _SETTLED = 0.003  # relative change of the held-out error, and absolute change of its density, over three epochs
 _SETTLED_CLASSES = 0.01  # relative change of the held-out density: near 0 an absolute one would say nothing
 _RESIDUAL = 0.003  # |R - (K + D) A| / |R|: nothing more to find
 _WORSE = 0.5  # nat of held-out density: no noise of single epochs
 _DIVERGED = 3.0  # times the least residual so far
 _ROUNDING = 3e-7  # of a kernel value in float32 products; of n rows it looks like a noise of sqrt(n) times that
-_MANY_BLOCKS = 32  # from which on their steps are accelerated
+_TREND_TIME = 0.25  # of the time after the hyperparameters, at most, for the trend of lengthscales
 _DRAWS_TIME = 1 / 3  # of the time after the hyperparameters, at most, for draws beside the mean
 _DRAWS_EPOCHS = 12  # and epochs
 _DOUBLE_ROWS = 200_000  # that a GPU has time for in float64
@@ -65,24 +66,41 @@ def train_dual(
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(options.seed))[: sizes.dual_rows]
     x, Y, weight = (put(part[order]) for part in (x, Y, weight))
     n, outputs, kept = len(x), Y.shape[1], len(x) - sizes.held_out
+    held_out = (x[kept:], Y[kept:], weight[kept:])
+    support = distinct(x[:kept], torch.arange(kept), sizes.variance_points).to(x.device)
+    began = time.perf_counter()
+    fixed, many, history = isinstance(likelihood, Gaussian), kept / sizes.block, list[Record]()
+
+    many_more = n >= MANY_MORE * sizes.learn_most and x.shape[1] <= many_inputs.MANY
+    if isinstance(likelihood, Gaussian) and options.learn_hyperparameters and many_more:
+        noise = (likelihood.noise_variance / weight[:, None]).clamp(min=floor)
+        kernel, trials = followed(
+            kernel,
+            likelihood,
+            (x[:kept], Y[:kept], weight[:kept]),
+            noise,
+            learned=(sizes.learn_points, sizes.learn_most),
+            block=sizes.block,
+            seed=options.seed,
+            halt=Halt(halt.pressed, _TREND_TIME * halt.left),
+        )
+        for number, trial in enumerate(trials):
+            told = {"phase": "lengthscales", "iteration": number + 1, "seconds": time.perf_counter() - began}
+            history.append(told | {"rmse": trial.rmse})
     sites = RowSites.build(kernel, likelihood, x, Y, weight, sizes.draws, options.seed)
     sites.noise.clamp_(min=floor)
-    support = distinct(x[:kept], torch.arange(kept), sizes.variance_points).to(x.device)
     share = len(support) / float(weight[:kept].sum())
 
     def with_support(x: Tensor, A: Tensor) -> KernelFunctionsAtRows:
-        noise = share * sites.unit_noise[support]
-        spread = Spread.build(kernel, x[support], noise)
+        spread = Spread.build(kernel, x[support], share * sites.unit_noise[support])
         return KernelFunctionsAtRows(kernel, likelihood, x, A, outputs, options.seed, spread)
 
     columns = outputs + sites.prior.shape[1]
     posterior = with_support(x[:kept], x.new_zeros(kept, columns))
-    trained, began, draws_time = Trained(posterior), time.perf_counter(), _DRAWS_TIME * halt.left
-    fixed, many = isinstance(likelihood, Gaussian), kept / sizes.block
-    relax = 1.0 if many <= 1 else _RELAX
+    trained, draws_end = Trained(posterior, history), (1 - _DRAWS_TIME) * halt.left
 
     def begun() -> System:
-        ahead = Ahead.of(posterior.A, many) if fixed and many > _MANY_BLOCKS else None
+        ahead = Ahead.wanted(posterior.A, many) if fixed else None
         return System(kernel, x[:kept], sites.noise[:kept], torch.zeros_like(posterior.A), sites.group, ahead)
 
     system = begun()
@@ -100,7 +118,7 @@ def train_dual(
         squares, total = [], torch.zeros_like(system.A)
         blocks = shuffled(len(system.x), sizes.block, options.seed * 1_000_003 + number, x.device)
         for rows in blocks:
-            squares.append(visit(rows, relax if system.ahead is None else 1.0))
+            squares.append(visit(rows, relaxation(system, many)))
             total += system.A
             if halt():
                 break
@@ -127,11 +145,12 @@ def train_dual(
         least = least if residual is None else min(least, residual)
         A = torch.cat([A, posterior.A[:, A.shape[1] :]], 1)  # draws that are no longer solved for
         posterior = replace(posterior, A=A) if fixed else with_support(x[:kept], A)
-        posterior, found = watched(posterior, likelihood, x[kept:], Y[kept:], weight[kept:])
+        posterior, found = watched(posterior, likelihood, *held_out)
         trained.iterations = number + 1
         if found["mnlp"] < best + _WORSE:  # an epoch that was cut short may have gone astray
             trained.posterior, best = posterior, min(best, found["mnlp"])
-        record: Record = {"phase": "mean", "iteration": number + 1, "seconds": time.perf_counter() - began}
+        phase = "mean" if system.A.shape[1] == outputs else "mean and draws"
+        record: Record = {"phase": phase, "iteration": number + 1, "seconds": time.perf_counter() - began}
         # an epoch cut short has no residual; NaN could not be stored
         record |= {} if residual is None else {"residual": residual}
         record |= found
@@ -148,7 +167,7 @@ def train_dual(
             or halt.left < (2 if system.ahead is None else 1) * took
         ):
             break
-        if fixed and (time.perf_counter() - began > draws_time or number + 1 >= _DRAWS_EPOCHS):
+        if fixed and (halt.left < draws_end or number + 1 >= _DRAWS_EPOCHS):
             system = system.first(outputs)
     # All rows once more, those held out first; of many blocks they are too few to be worth another epoch.
     if system.ahead is None and not halt() and halt.left > took:
@@ -181,10 +200,11 @@ def _rounding(kernel: Kernel, rows: int) -> float:
 
 
 def _settled(history: list[Record]) -> bool:
-    """Over the last third of the records, three at least: two may agree by luck, and many small steps lead far."""
-    if len(history) < 3:
+    """Over the last third of the epochs, three at least: two may agree by luck, and many small steps lead far."""
+    epochs = [record for record in history if "mnlp" in record]
+    if len(epochs) < 3:
         return False
-    last = history[-max(3, len(history) // 3) :]
+    last = epochs[-max(3, len(epochs) // 3) :]
     mnlp = [record["mnlp"] for record in last]
     if "error" in last[-1]:
         return bool(max(mnlp) - min(mnlp) < _SETTLED_CLASSES * mnlp[-1])

@@ -26,7 +26,8 @@ def _differences(x, rows, n, z, at, n_stream, factor, d):
     return q
 
 
-@triton.jit
+# Compiled once, not for every way in which these can be multiples of 16: with hundreds of inputs that takes long.
+@triton.jit(do_not_specialize=["n", "n_stream", "d", "columns"])
 def kernel_product(
     A, B, x, z, x_norms, z_norms, longest, factor, peak, V, column_peak, out, n, n_stream, share, d, columns, plane,
     far, LONG: tl.constexpr, COLUMNS: tl.constexpr, D: tl.constexpr, DEPTH: tl.constexpr,
