@@ -1,7 +1,8 @@
 """Robot-arm data of any size: `QSGPRegressor(max_time=...)`, and what exact GPs on fewer rows extrapolate to.
 
-Noise of deviation 0.05; the error of f and the excess of MNLP over the noise alone are taken to fall like a power of n
-(fitted to the exact GPs, whose kernel and hyperparameters come from the evidence of a part of the smallest of them).
+Noise of deviation 0.05; the error of f and the excess of MNLP over what who knows f has on the same test rows
+(floor_rmse, floor_mnlp) are taken to fall like a power of n, fitted to the exact GPs, whose kernel and hyperparameters
+come from the evidence of a part of the smallest of them.
 reach_s: seconds of training after the hyperparameters until the held-out RMSE of ``history_`` was --reach or less.
 Data are made on the device and handed to the estimator as arrays of the host (data_s). peak_mb: of the GPU. Rows in
 the JSON file are not measured again.
@@ -24,7 +25,6 @@ from qsgp.datasets import DISTANCE_DEVIATION, DISTANCE_MEAN, JOINTS, tip_distanc
 from table import Collected, arguments
 
 NOISE = 0.05
-FLOOR = 0.5 * math.log(2 * math.pi * math.e * NOISE**2)  # MNLP of who knows f
 
 
 def scores(y: Any, mean: Any, variance: Any) -> dict[str, float]:
@@ -42,11 +42,14 @@ def arm(n: int, seed: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
     generator, found = torch.Generator(device).manual_seed(seed), []
     for rows in torch.arange(n).split(1_000_000):
         angles = math.pi * (torch.rand(len(rows), JOINTS, device=device, generator=generator) - 0.5)
-        distance = (tip_distance(angles.double(), torch) - DISTANCE_MEAN) / DISTANCE_DEVIATION
         noise = torch.randn(len(rows), device=device, generator=generator, dtype=torch.float64)
-        found.append((angles, (distance + NOISE * noise).float()))
+        found.append((angles, (distance(angles) + NOISE * noise).float()))
     x, y = (torch.cat(part) for part in zip(*found, strict=True))
     return x, y
+
+
+def distance(angles: torch.Tensor) -> torch.Tensor:
+    return (tip_distance(angles.double(), torch) - DISTANCE_MEAN) / DISTANCE_DEVIATION
 
 
 def exact_gp(n: int, learn: int, tests: int, device: str) -> dict[str, Any]:
@@ -56,10 +59,12 @@ def exact_gp(n: int, learn: int, tests: int, device: str) -> dict[str, Any]:
     kernel, sigma2 = learned(x[:learn], y[:learn, None])
     mean, variance = exact(Problem(x, y[:, None], x[:0], x_new, y_new, kernel, sigma2), 0)
     found = scores(y_new, mean, variance + sigma2.double())
+    known = scores(y_new, distance(x_new), torch.full_like(mean, NOISE**2))
+    found |= {"floor_rmse": known["rmse"], "floor_mnlp": known["mnlp"]}
     return found | {"fit_s": time.perf_counter() - began, "kernel": type(kernel).__name__}
 
 
-def qsgp(n: int, seconds: float, reach: float, tests: int, device: str, known: list[dict[str, Any]]) -> dict[str, Any]:
+def qsgp(n: int, seconds: float, reach: float, tests: int, device: str) -> dict[str, Any]:
     began = time.perf_counter()
     x, y, x_new, y_new = (part.cpu().numpy() for part in data(n, tests, device))
     made = time.perf_counter()
@@ -73,9 +78,6 @@ def qsgp(n: int, seconds: float, reach: float, tests: int, device: str, known: l
     found = scores(y_new, mean, np.square(deviation)) | {"fit_s": fitted - made, "epochs": model.n_iter_}
     found["kernel"] = model.kernel_
     found["residual"] = next((r["residual"] for r in reversed(epochs) if "residual" in r), None)
-    if len(known) > 1:
-        found["rmse_expected"] = (extrapolated(known, "rmse", n) + NOISE**2) ** 0.5
-        found["mnlp_expected"] = extrapolated(known, "mnlp", n) + FLOOR
     return found | {"reach_s": reached[0] if reached else None, "data_s": made - began}
 
 
@@ -86,13 +88,21 @@ def row(key: dict[str, Any], measure: Callable[[], dict[str, Any]]) -> dict[str,
     empty = dict.fromkeys(
         ("rmse", "mnlp", "rmse_expected", "mnlp_expected", "coverage95", "kernel", "epochs", "residual")
     )
-    empty |= dict.fromkeys(("fit_s", "reach_s", "data_s"))
+    empty |= dict.fromkeys(("fit_s", "reach_s", "data_s", "floor_rmse", "floor_mnlp"))
     return key | empty | measure() | {"peak_mb": torch.cuda.max_memory_allocated() / 1e6 if cuda else None}
 
 
-def extrapolated(known: list[dict[str, Any]], name: str, n: int) -> float:
-    """What is left above the noise at ``n`` rows, by a line through the logarithms."""
-    left = [one["rmse"] ** 2 - NOISE**2 if name == "rmse" else one["mnlp"] - FLOOR for one in known]
+def expected(known: list[dict[str, Any]], n: int) -> dict[str, float]:
+    """Of an exact GP of ``n`` rows."""
+    floor, mnlp = known[0]["floor_rmse"] ** 2, known[0]["floor_mnlp"]
+    return {
+        "rmse_expected": (extrapolated(known, [one["rmse"] ** 2 - floor for one in known], n) + floor) ** 0.5,
+        "mnlp_expected": extrapolated(known, [one["mnlp"] - mnlp for one in known], n) + mnlp,
+    }
+
+
+def extrapolated(known: list[dict[str, Any]], left: list[float], n: int) -> float:
+    """What is ``left`` above the noise, at ``n`` rows: by a line through the logarithms."""
     slope, level = np.polyfit([math.log(one["n"]) for one in known], np.log(left), 1)
     return math.exp(level + slope * math.log(n))
 
@@ -101,14 +111,19 @@ def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--quick", action="store_true", help="thousands of rows and 20 s each, for a CPU")
     parser.add_argument("--rows", nargs="+", type=int, help="10^5, 10^6, 10^7; with --quick 5,000, 10,000, 20,000")
-    parser.add_argument("--seconds", nargs="+", type=float, help="max_time of each; 60, 60, 300")
+    parser.add_argument(
+        "--seconds",
+        nargs="+",
+        type=float,
+        help="max_time of each; 60, 60, 290: five minutes with what comes before and after",
+    )
     parser.add_argument("--exact", nargs="*", type=int, help="rows of exact GPs; 10,000, 30,000, 60,000")
     parser.add_argument("--reach", type=float, help="held-out RMSE to be reached; 0.062, with --quick 0.11")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     chosen = parser.parse_args()
     quick, device = chosen.quick, chosen.device
     sizes = chosen.rows or ([5_000, 10_000, 20_000] if quick else [100_000, 1_000_000, 10_000_000])
-    budgets = chosen.seconds or ([20.0] * len(sizes) if quick else [60.0, 60.0, 300.0])
+    budgets = chosen.seconds or ([20.0] * len(sizes) if quick else [60.0, 60.0, 290.0])
     if len(budgets) != len(sizes):
         raise SystemExit(f"Expected a number of --seconds for each of {len(sizes)} sizes, got {len(budgets)}.")
     exacts = ([1_000, 2_000, 4_000] if quick else [10_000, 30_000, 60_000]) if chosen.exact is None else chosen.exact
@@ -118,11 +133,15 @@ def main() -> None:
         key = {"model": "exact", "n": n, "seconds": None, "device": device}
         measure = partial(exact_gp, n, min(8_000, min(exacts)), tests, device)
         collected.add(key, partial(row, key, measure))
-    known = [one for one in collected.rows if one["model"] == "exact" and one["device"] == device]
     for n, seconds in zip(sizes, budgets, strict=True):
         key = {"model": "qsgp", "n": n, "seconds": seconds, "device": device}
-        measure = partial(qsgp, n, seconds, reach, tests, device, known)
+        measure = partial(qsgp, n, seconds, reach, tests, device)
         collected.add(key, partial(row, key, measure))
+    known = [one for one in collected.rows if one["model"] == "exact" and one["device"] == device]
+    for one in collected.rows:
+        if len(known) > 1 and one["model"] == "qsgp" and one["device"] == device:
+            one |= expected(known, one["n"])
+    collected.rows.sort(key=lambda one: (one["model"], one["n"]))
     collected.show()
 
 

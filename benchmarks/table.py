@@ -56,7 +56,7 @@ class Collected:
             _write(self.rows, self._file)
 
     def show(self) -> None:
-        show(self.rows, None, self._title)
+        show(self.rows, self._file, self._title)
 
 
 def show(rows: list[dict[str, Any]], json_file: str | None, title: str, **extra: Any) -> None:
