@@ -27,7 +27,7 @@ class Ahead:
     The constants of Gower, Hanzely, Richtarik and Stich ("Accelerated stochastic matrix inversion", 2018) with
     nu = n / b and mu = (2 b / n)^2. With 125 blocks it was well ahead after sixteen epochs, with ten blocks there was
     no difference (docs/training.md). Single steps overfit their own rows: the mean is what predicts. It is rounded in
-    every step and nothing corrects it, and K multiplies noise by sqrt(n): float32 was too coarse for a million rows.
+    every step and nothing corrects it, and K multiplies noise by sqrt(n): it is kept in float64.
     """
 
     V: Float[Tensor, "n c"]
