@@ -52,7 +52,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "posteriors": {"predict", "closed_form", "dual", "pathwise", "spread", "interfaces", "checks", *FAMILIES},
     "trained": {"posteriors"},
     "refinement": {"defaults", "dual", "evidence", "optimisers", "pathwise", "trained", "interfaces"},
+    "lengthscale_trend": {"closed_form", "defaults", "dual", "interfaces", "likelihoods"},
     "dual_training": {
+        "lengthscale_trend",
+        "many_inputs",
         "defaults",
         "dual",
         "held_out",
