@@ -101,10 +101,12 @@ def test_a_gain_must_be_more_than_chance():
     assert surely_less(better, before, weight) and not surely_less(better, before, one)
 
 
-def trained(learn_most, learn=True):
+def trained(learn_most, learn=True, outputs=1):
     n, options = 3600, Options(learn_hyperparameters=learn)
     x, Y, weight = rough(n)
-    sizes = sized(n, 2, 1, options)[0]
+    if outputs > 1:
+        Y, weight = torch.cat([Y, -Y], 1), 1.0 + torch.arange(n) % 3
+    sizes = sized(n, 2, outputs, options)[0]
     sizes = replace(sizes, block=400, held_out=300, variance_points=100, draws=4, learn_points=200)
     sizes = replace(sizes, learn_most=learn_most)
     halt = Halt(threading.Event(), math.inf)
@@ -120,6 +122,17 @@ def test_training_follows_the_trend_where_rows_are_many():
     assert bool((shorter < 0.95 * usual).all())
     torch.testing.assert_close(many.posterior.spread.kernel.lengthscale, shorter)
     assert many.history[-1]["rmse"] < few.history[-1]["rmse"]
+
+
+def test_several_outputs_and_weights_follow_it_too():
+    found = trained(200, outputs=2)
+    assert [record["phase"] for record in found.history[:2]] == ["lengthscales"] * 2
+    assert bool((found.posterior.kernel.lengthscale < 1.9).all()) and found.history[-1]["rmse"] < 0.05
+
+
+def test_a_trend_that_is_no_number_is_none(monkeypatch):
+    monkeypatch.setattr("qsgp.lengthscale_trend.effective", lambda _: math.inf)
+    assert trend(kernel(), sites(), rough(80), lambda: False) == 0.0
 
 
 def test_lengthscales_that_were_given_are_not_touched():

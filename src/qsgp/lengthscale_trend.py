@@ -77,7 +77,7 @@ def trend(kernel: SpectralKernel, sites: Gaussian, rows: Rows, halt: Callable[[]
         x, Y, weight = (each[:part].double() for each in rows)
         found.append(effective(fit_hyperparameters(kernel, sites, x, Y, weight, **keywords)[0]))
     power = math.log(found[1] / found[0]) / math.log(APART)
-    return 0.0 if halt() else min(0.0, max(STEEPEST, power))
+    return max(STEEPEST, power) if power < 0 and not halt() else 0.0
 
 
 def effective(kernel: SpectralKernel) -> float:
