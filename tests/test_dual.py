@@ -105,7 +105,7 @@ def test_acceleration_stays_where_the_solution_is():
 
 
 def test_the_mean_of_the_path_is_not_rounded_in_every_step():
-    """K multiplies the noise of rounding by sqrt(n): of float32 it ruled the error of a million rows."""
+    """Nothing corrects it, and K multiplies the noise of rounding by sqrt(n)."""
     generator, n = torch.Generator().manual_seed(0), 50
     ahead = Ahead.of(torch.zeros(n, 1), 100.0)
     truth, rows = torch.zeros(n, 1, dtype=torch.float64), torch.arange(3)

@@ -2,7 +2,7 @@
 
 No function is as smooth as its kernel says. Few rows do not show it, so their evidence takes lengthscales that are too
 long for many: with 0.8 of those from 8,000 robot-arm rows (the distance of a tip has a cone) a million rows had a fifth
-less error of f (docs/training.md). The evidence of more and more rows asks for shorter ones, about as a power of their
+less error of f (docs/measurements.md). The evidence of more and more rows asks for shorter ones, about as a power of their
 number. That law is followed to as many rows as there are, if rows held out confirm it: not every function obeys it.
 """
 
