@@ -69,7 +69,7 @@ bench-gpu:
 	$(GPU) benchmarks/mnist.py --methods newton labels --json $(RESULTS)/mnist.json
 	$(GPU) benchmarks/optimisers.py --methods dual --json $(RESULTS)/optimisers.json
 	$(GPU) benchmarks/covariance.py --learn 4000 --json $(RESULTS)/covariance.json
-	$(GPU) benchmarks/robot_arm.py --seconds 60 60 290 --json $(RESULTS)/robot_arm.json
+	$(GPU) benchmarks/robot_arm.py --json $(RESULTS)/robot_arm.json
 	$(GPU) benchmarks/lengthscales.py --json $(RESULTS)/lengthscales.json
 	$(GPU) benchmarks/calibration.py --kernels matern32 --json $(RESULTS)/calibration.json
 

@@ -42,7 +42,7 @@ class Collected:
     """Rows that are written as soon as they are measured, and not measured again when the file has them."""
 
     def __init__(self, json_file: str | None, title: str) -> None:
-        self._file, self._title = json_file, title
+        self._file, self._title, self._measured = json_file, title, False
         known = Path(json_file) if json_file else None
         self.rows: list[dict[str, Any]] = json.loads(known.read_text())["rows"] if known and known.exists() else []
 
@@ -51,12 +51,14 @@ class Collected:
         if any(all(row.get(name) == value for name, value in key.items()) for row in self.rows):
             return
         self.rows.append(measure())
+        self._measured = True
         print(self.rows[-1], flush=True)
         if self._file:
             _write(self.rows, self._file)
 
     def show(self) -> None:
-        show(self.rows, self._file, self._title)
+        """A file from which nothing was missing keeps the machine and the command it names."""
+        show(self.rows, self._file if self._measured else None, self._title)
 
 
 def show(rows: list[dict[str, Any]], json_file: str | None, title: str, **extra: Any) -> None:
