@@ -80,7 +80,7 @@ class _Sides(NamedTuple):
 
 def tile(D: int, columns: int) -> Tile:
     """Fastest of those tried on an H200 (docs/engine.md)."""
-    if D > 64:  # with many columns a wider one overflows the registers and compiles for long; speeds were not compared
+    if D > 64:  # with many columns a wider one overflows the registers; which of the two is faster was not measured
         return Tile(128, 128 if columns <= 64 else 64, 0, 8, 3)
     if columns == 1:
         return Tile(128, 32, 0, 4, 3)
