@@ -6,6 +6,7 @@ Cholesky factor of its own b x b part. An epoch costs n^2 kernel values and n b^
 Columns of Y share the kernel values: targets, and perturbed ones for posterior samples.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -154,6 +155,29 @@ def solve(
         if result.residuals[-1] < tolerance:
             break
     return result
+
+
+def averaged(
+    system: System,
+    Y: Float[Tensor, "n c"],
+    *,
+    block: int,
+    epochs: int,
+    seed: int,
+    halt: Callable[[], bool] = lambda: False,
+) -> tuple[Float[Tensor, "n c"], float] | None:
+    """The mean of A over the visits of the last of some epochs, and their relative residual; None when halted."""
+    many = len(Y) / block
+    for epoch in range(epochs):
+        blocks, total = shuffled(len(Y), block, seed * 1_000_003 + epoch, Y.device), torch.zeros_like(Y)
+        squares = torch.zeros((), dtype=Y.dtype, device=Y.device)
+        for rows in blocks:
+            squares += system.visit(rows, Y[rows], relaxation(system, many)).square().sum()
+            total += system.A
+            if halt():
+                return None
+    mean = total / len(blocks) if system.ahead is None else system.ahead.mean.to(total)
+    return mean, float(squares.sqrt() / Y.norm().clamp_min(1e-30))
 
 
 def relaxation(system: System, blocks: float) -> float:

@@ -2,8 +2,8 @@
 
 No function is as smooth as its kernel says. Few rows do not show it, so their evidence takes lengthscales that are too
 long for many: with 0.8 of those from 8,000 robot-arm rows (the distance of a tip has a cone) a million rows had a fifth
-less error of f (docs/measurements.md). The evidence of more and more rows asks for shorter ones, about as a power of their
-number. That law is followed to as many rows as there are, if rows held out confirm it: not every function obeys it.
+less error of f (docs/measurements.md). The evidence of more and more rows asks for shorter ones, about as a power of
+their number. That law is followed to as many rows as there are, if others confirm it: not every function obeys it.
 """
 
 import math
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from qsgp.closed_form import fit_hyperparameters
 from qsgp.defaults import lengthscale_prior
-from qsgp.dual import Ahead, System, product, relaxation, shuffled, spectral
+from qsgp.dual import Ahead, System, averaged, product, spectral
 from qsgp.interfaces import SpectralKernel
 from qsgp.likelihoods import Gaussian
 
@@ -102,18 +102,13 @@ def tried(
     halt: Callable[[], bool],
 ) -> Trial | None:
     """The mean that these rows give with ``kernel``, and how it predicts others; None when there was no time."""
-    many, A = len(x) / block, torch.zeros_like(Y)
-    system = System(kernel, x, noise, A.clone(), None, Ahead.wanted(A, many))
-    for epoch in range(EPOCHS):
-        total, blocks = torch.zeros_like(A), shuffled(len(x), block, seed * 1_000_003 + epoch, x.device)
-        for rows in blocks:
-            system.visit(rows, Y[rows], relaxation(system, many))
-            total += system.A
-            if halt():
-                return None
-        A = total / len(blocks) if system.ahead is None else system.ahead.mean.to(total)
+    A = torch.zeros_like(Y)
+    system = System(kernel, x, noise, A, None, Ahead.wanted(A, len(x) / block))
+    solution = averaged(system, Y, block=block, epochs=EPOCHS, seed=seed, halt=halt)
+    if solution is None:
+        return None
     x_other, Y_other, weight = others
-    squares = (product(kernel, x_other, x, A) - Y_other).double().square().mean(1)
+    squares = (product(kernel, x_other, x, solution[0]) - Y_other).double().square().mean(1)
     return Trial(kernel, squares, float(weight.to(squares) @ squares / weight.sum()) ** 0.5)
 
 
