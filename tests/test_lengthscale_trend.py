@@ -96,6 +96,8 @@ def test_a_gain_must_be_more_than_chance():
     one = torch.ones(1000)
     assert not surely_less(by_chance, before, one) and not surely_less(before, by_chance, one)
     assert surely_less(before - 0.001, before, one)  # pairs: far less than errors vary
+    gains = 0.1 + torch.randn(1000, generator=generator, dtype=torch.float64)  # three standard errors of their mean
+    assert surely_less(before - gains, before, one) and not surely_less((before - gains)[:100], before[:100], one[:100])
     assert not surely_less(before, before, one)
     assert not surely_less(before * math.nan, before, one)
     weight = torch.cat([torch.full((500,), 3.0), torch.full((500,), 0.0)])
