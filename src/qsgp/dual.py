@@ -15,6 +15,7 @@ from torch import Tensor
 
 from qsgp import engine
 from qsgp.checks import check_positive, check_rows, check_sample_size, check_shape
+from qsgp.factor import cholesky
 from qsgp.interfaces import Kernel, SpectralKernel
 
 MANY_BLOCKS = 32  # from which on their steps are accelerated
@@ -197,13 +198,16 @@ def _exact(
     residual: Float[Tensor, "b c"],
     group: Int[Tensor, " c"] | None,
 ) -> Float[Tensor, "b c"]:
-    """(K_bb + D_b)^-1 r, a factor for each D, in float64: float32 has none once noise / variance is below 1e-6."""
+    """(K_bb + D_b)^-1 r, a factor for each D, in float64: float32 has none once noise / variance is below 1e-6.
+
+    Jitter does no harm: the residual, which the next visits correct, does not contain it.
+    """
     K, change = kernel(x, x).double(), torch.empty_like(residual)
     prior = K.diagonal().clone()
     for number, own in enumerate(noise.double().mT):
         columns = slice(None) if group is None else group == number
         K.diagonal().copy_(prior + own)
-        change[:, columns] = torch.cholesky_solve(residual[:, columns].double(), torch.linalg.cholesky(K)).to(residual)
+        change[:, columns] = torch.cholesky_solve(residual[:, columns].double(), cholesky(K)[0]).to(residual)
     return change
 
 

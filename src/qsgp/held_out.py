@@ -13,6 +13,8 @@ from qsgp.posteriors import FourierWeights, KernelFunctionsAtRows
 from qsgp.trained import Record
 
 ENOUGH = 2.0  # nats that rows held out must gain by another number
+WORSE_DENSITY = 0.02  # nat
+WORSE_ERROR = 1.05
 
 P = TypeVar("P", KernelFunctionsAtRows, FourierWeights)
 
@@ -39,6 +41,18 @@ def watched(
         noisy = raised(likelihood, Y, mean, variance, weight)
     spread = replace(posterior.spread, blend=blend, trust=trust)
     return replace(posterior, spread=spread, likelihood=noisy), scores(noisy, Y, mean, variance, weight)
+
+
+def scored(posterior: P, x: Float[Tensor, "h d"], Y: Float[Tensor, "h o"], weight: Float[Tensor, " h"]) -> Record:
+    """Its scores at these rows, as it is."""
+    mean, draws = posterior.pieces(x)
+    return scores(posterior.likelihood, Y, mean, posterior.spread.variance(x, draws), weight)
+
+
+def not_worse(found: Record, best: Record, density: float = WORSE_DENSITY) -> bool:
+    """Beyond what chance does to scores of neighbouring epochs; scores that are no numbers are worse."""
+    error = found.get("rmse", 0.0) <= WORSE_ERROR * best.get("rmse", 0.0)
+    return bool(error and found["mnlp"] <= best["mnlp"] + density)
 
 
 def trusted(

@@ -27,6 +27,7 @@ class Pace:
     variance_points: int
     draws: int
     held_out: int  # rows at most; errors with heavy tails need many, where time is short they are missed
+    exact_rows: int  # of the exact GP that training begins with
 
     def rows(self, seconds: float, columns: int) -> int:
         """Half of the time for about eight epochs of n^2 kernel values; more columns than usual slow them down."""
@@ -45,9 +46,13 @@ class Pace:
 
 
 PACES = {
-    "cpu": Pace(values=1e9, learn_points=2000, block=2000, variance_points=2000, draws=16, held_out=1000),
+    "cpu": Pace(
+        values=1e9, learn_points=2000, block=2000, variance_points=2000, draws=16, held_out=1000, exact_rows=4000
+    ),
     # 64 columns with that of the mean: tensor cores take powers of two
-    "cuda": Pace(values=4e11, learn_points=8000, block=8000, variance_points=4000, draws=63, held_out=3000),
+    "cuda": Pace(
+        values=4e11, learn_points=8000, block=8000, variance_points=4000, draws=63, held_out=3000, exact_rows=8000
+    ),
 }
 
 
@@ -119,6 +124,7 @@ class Sizes:
     dual: bool  # the exact mean by blocks of rows
     dual_rows: int  # that it knows: all, or as many at random as time allows
     held_out: int  # of those, until the last epoch
+    exact_rows: int  # of the exact GP that training begins with, at most
     block: int  # rows of a block
     variance_points: int  # whose GP gives the variance of such a mean
     draws: int  # of the posterior, for the same purpose; of each variance
@@ -142,7 +148,9 @@ class Sizes:
             columns = outputs + groups * self.draws
             parts["columns"] = self.dual_rows * (d + 8 * columns) * item
             parts["blocks"] = max(
-                learning, 8 * self.block * (4 * self.block + 3 * columns), 16 * (1 + groups) * self.variance_points**2
+                learning,
+                8 * self.block * (4 * self.block + 3 * columns),
+                16 * (1 + groups) * max(self.variance_points, self.exact_rows) ** 2,
             )
         elif options.solved:
             columns, p = outputs + self.draws, self.support_points
@@ -185,6 +193,8 @@ def sized(n: int, d: int, outputs: int, options: Options, *, closed_form: bool =
         dual=options.wants_dual,
         dual_rows=rows,
         held_out=min(pace.held_out, (n if options.solved else rows) // 20),
+        # sites that are not Gaussian are tightened in rounds, each of which costs a factor
+        exact_rows=min(pace.exact_rows if options.likelihood == "gaussian" else learned, rows),
         block=min(pace.block, rows),
         variance_points=min(pace.variance_points, rows),
         draws=draws,
@@ -234,6 +244,7 @@ def _smaller(sizes: Sizes) -> Sizes:
             sizes,
             block=block,
             variance_points=sizes.variance_points // 2,
+            exact_rows=max(100, sizes.exact_rows // 2),
             draws=min(sizes.draws, max(8, sizes.draws // 2)),
             learn_points=min(sizes.learn_points, max(100, block)),
             learn_most=min(sizes.learn_points, max(100, block)),

@@ -34,6 +34,7 @@ class RowSites:
     prior: Float[Tensor, "n gs"]
     own: Float[Tensor, "n gs"]  # standard normal, times the deviation of the noise
     noise: Float[Tensor, "n g"]
+    floor: float = 0.0  # least noise that the precision of the products allows
 
     @classmethod
     def build(
@@ -45,6 +46,7 @@ class RowSites:
         weight: Float[Tensor, " n"],
         draws: int,
         seed: int,
+        floor: float = 0.0,
     ) -> "RowSites":
         """Sites about the prior."""
         groups = groups_of(likelihood, Y.shape[1])
@@ -56,6 +58,7 @@ class RowSites:
             prior_draws(kernel, x, columns, seed),
             noise_draws(len(x), columns, seed, x),
             Y.new_empty(len(Y), groups),
+            floor,
         )
         sites._renew(torch.arange(len(Y), device=Y.device), torch.zeros_like(Y), kernel.diag(x)[:, None].expand_as(Y))
         return sites
@@ -102,7 +105,8 @@ class RowSites:
     ) -> Float[Tensor, "b o"]:
         """Make the sites of ``rows`` quadratic about a posterior; their targets."""
         linear, precision = quadratic_sites(self.likelihood, self.Y[rows], mean, variance)
-        self.noise[rows] = 1 / (self.weight[rows, None] * precision[:, : self.noise.shape[1]])
+        noise = 1 / (self.weight[rows, None] * precision[:, : self.noise.shape[1]])
+        self.noise[rows] = noise.clamp_min(self.floor)
         return linear / precision
 
 

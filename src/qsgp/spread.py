@@ -11,6 +11,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from qsgp.bases import Fourier
+from qsgp.factor import cholesky
 from qsgp.interfaces import SpectralKernel
 from qsgp.pathwise import blended, fit_blend
 
@@ -38,7 +39,7 @@ class Spread:
         double = kernel.with_parameters({name: value.double() for name, value in kernel.parameters().items()})
         K = double(U.double(), U.double())
         K.diagonal().add_(1e-10 * K[0, 0])
-        factor = torch.stack([torch.linalg.cholesky(K + torch.diag(own)) for own in noise.double().mT])
+        factor = torch.stack([cholesky(K + torch.diag(own))[0] for own in noise.double().mT])  # jitter only widens
         blend = torch.ones(len(factor), 2, dtype=torch.float64, device=U.device) if blend is None else blend
         return cls(kernel, U, noise, blend.reshape(-1, 2), factor, trust)
 
