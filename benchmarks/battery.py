@@ -6,10 +6,11 @@ the rule. A JSON file that exists is gone on with; references are kept in a file
 
     python benchmarks/battery.py --json battery.json --seconds-total 600
     python benchmarks/battery.py --json battery.json --only "noise=0 " --part 1/4
-    python benchmarks/battery.py --json battery.json --show
+    python benchmarks/battery.py --show battery.json
 """
 
 import argparse
+import contextlib
 import json
 import multiprocessing
 import os
@@ -32,6 +33,8 @@ REFERENCE_ROWS = 3000
 REFERENCES = Path(__file__).with_name("battery_references.json")
 UNLIMITED = 900.0  # seconds after which a fit without max_time is taken for hung
 PATIENCE = 120.0  # seconds beyond thrice max_time, for the others
+
+Measure = Callable[[Problem, str], dict[str, Any]]
 
 
 # --- one problem ------------------------------------------------------------------------------------------------
@@ -81,14 +84,16 @@ def class_scores(model: Any, data: Data) -> dict[str, Any]:
     }
 
 
-def reference_of(problem: Problem, most: int = REFERENCE_ROWS) -> Problem:
+def reference_of(problem: Problem, most: int) -> Problem:
     """The closed form on at most so many of the rows."""
     return replace(problem, n=min(problem.n, most), max_time=None, threads=1, dtype="float32")
 
 
-def row(problem: Problem, device: str, measure: Callable[[Problem, str], dict[str, Any]], known: "References") -> Any:
+def row(
+    problem: Problem, device: str, measure: Measure, known: "References", most: int = REFERENCE_ROWS
+) -> dict[str, Any]:
     """Everything of one problem, its reference beside it, and the verdict."""
-    reference = known.get(reference_of(problem), lambda each: measure(each, "cpu"))
+    reference = known.get(reference_of(problem, most), lambda each: measure(each, "cpu"))
     beside = {f"{name}_ref": reference.get(name) for name in ("rmse", "coverage", "log_loss", "error", "seconds")}
     found = as_row(problem) | {"device": device} | measure(problem, device) | beside
     return found | {"verdict": verdict(problem, found)}
@@ -159,12 +164,9 @@ class Worker:
 def serve(pipe: Any, device: str) -> None:
     if device != "cpu":  # compiles its kernels, on no problem's time
         fit_and_score(Problem("mixed", 4000, 0.1, 3, 5.0), device)
-    while True:
-        try:
-            problem, place = pipe.recv()
-        except EOFError:
-            return
-        pipe.send(fit_and_score(problem, place))
+    with contextlib.suppress(EOFError, OSError):  # the run is over
+        while True:
+            pipe.send(fit_and_score(*pipe.recv()))
 
 
 # --- the run ----------------------------------------------------------------------------------------------------
@@ -173,7 +175,7 @@ def serve(pipe: Any, device: str) -> None:
 def main() -> None:
     chosen = options()
     if chosen.show:
-        print(markdown(json.loads(Path(chosen.json).read_text())))
+        print(markdown([json.loads(Path(each).read_text()) for each in chosen.show]))
         return
     part, parts = (int(each) for each in chosen.part.split("/"))
     problems = [problem for problem in design() if chosen.only in problem.name][part - 1 :: parts]
@@ -197,11 +199,8 @@ def options() -> argparse.Namespace:
     parser.add_argument("--unlimited", type=float, default=UNLIMITED, help="seconds a fit without max_time may take")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--references", type=Path, default=REFERENCES, metavar="FILE", help="scores of closed forms")
-    parser.add_argument("--show", action="store_true", help="print the JSON file as Markdown and measure nothing")
-    chosen = parser.parse_args()
-    if chosen.show and not chosen.json:
-        parser.error("Expected --json FILE with --show, got none. Name the file to print.")
-    return chosen
+    parser.add_argument("--show", nargs="+", metavar="FILE", help="print these files as Markdown and measure nothing")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

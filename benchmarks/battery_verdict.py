@@ -108,7 +108,18 @@ def told(counted: Counter[str]) -> str:
 
 
 HEAD = ["", "problems", "ok", "RMSE / reference: median / largest", "95 % coverage", "failures"]
-FAILED = ["problem", "verdict", "RMSE", "reference", "coverage", "its coverage", "seconds", "load", "said"]
+FAILED = [
+    "problem",
+    "verdict",
+    "RMSE",
+    "reference",
+    "coverage",
+    "its coverage",
+    "seconds",
+    "its seconds",
+    "load",
+    "said",
+]
 
 
 def failed_lines(rows: list[dict[str, Any]]) -> list[list[str]]:
@@ -124,6 +135,7 @@ def failed_lines(rows: list[dict[str, Any]]) -> list[list[str]]:
             number(row.get("coverage", row.get("error"))),
             number(row.get("coverage_ref") if row.get("coverage_ref") is not None else row.get("error_ref")),
             number(row["seconds"]),
+            number(row["seconds_ref"]),
             number(row["load"]),
             (row["exception"] or "; ".join(row["warnings"]))[:80],
         ]
@@ -148,13 +160,13 @@ def summary(rows: list[dict[str, Any]]) -> None:
     console.print(f"{len(rows)} problems, {sum(row['verdict'] == 'ok' for row in rows)} ok; {told(failures(rows))}")
 
 
-def markdown(content: dict[str, Any]) -> str:
-    """The JSON file for a page of the documents."""
-    rows = judged(content["rows"])
-    named = content["machine"]
-    place = f"{named['cores']} cores of {named['processor']}" + (f", {named['gpu']}" if "gpu" in named else "")
+def markdown(contents: list[dict[str, Any]]) -> str:
+    """JSON files, parts of one run, for a page of the documents."""
+    rows = judged([row for content in contents for row in content["rows"]])
+    named = contents[0]["machine"]
+    place = f"{named['cores']} cores of {named['processor']}" + (f" and {named['gpu']}" if "gpu" in named else "")
     passed = sum(row["verdict"] == "ok" for row in rows)
-    parts = [f"`{content['command']}` on {place}: {len(rows)} problems, {passed} ok.\n"]
+    parts = [f"{place}: {len(rows)} problems, {passed} ok; {told(failures(rows)) or 'no failures'}.\n"]
     parts += [grid([factor, *HEAD[1:]], groups(rows, factor)) for factor in SHOWN]
     return "\n".join([*parts, grid(FAILED, failed_lines(rows))] if passed < len(rows) else parts)
 
