@@ -83,13 +83,13 @@ def k_v(
     kernel: str,
     precision: str = "default",
 ) -> Float[Tensor, "n c"]:
-    """Tiles that are about as wide as tall: of a few rows against all points, the points would be prepared for each."""
-    most = BLOCK_CUDA if x.is_cuda else BLOCK
-    wide = max(1, min(len(z), max(math.isqrt(most), most // max(len(x), 1))))
+    """Square tiles: of a few rows against all points, the points would be prepared for each. How points are cut does
+    not depend on the rows, and sums are float64: a row has the same product in any company."""
+    side = math.isqrt(BLOCK_CUDA if x.is_cuda else BLOCK)
     out = torch.zeros(len(x), V.shape[1], dtype=torch.float64, device=x.device)
-    for points, own in zip(z.split(wide), V.split(wide), strict=True):
-        for rows, part in zip(out.split(most // wide), x.split(most // wide), strict=True):
-            rows += profile(distances(part, points, lengthscale), kernel) @ own
+    for points, own in zip(z.split(side), V.double().split(side), strict=True):
+        for rows, part in zip(out.split(side), x.split(side), strict=True):
+            rows += profile(distances(part, points, lengthscale), kernel).double() @ own
     return out.to(V.dtype)
 
 
