@@ -16,16 +16,27 @@ from qsgp.kernels import Matern32, SquaredExponential, hyperparameters
 from qsgp.support import Support
 
 
-def make(n=4, m=8, d=2, outputs=1, n_tilde=2, m_tilde=4, dtype=torch.float64, kernel=SquaredExponential, device="cpu"):
+def make(
+    n=4,
+    m=8,
+    d=2,
+    outputs=1,
+    n_tilde=2,
+    m_tilde=4,
+    dtype=torch.float64,
+    kernel=SquaredExponential,
+    device="cpu",
+    lengthscale=1.3,
+):
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(n, d, generator=generator, dtype=dtype).to(device)
     Y = torch.sin(2 * x[:, :1]) + 0.1 * torch.randn(n, outputs, generator=generator, dtype=dtype).to(device)
-    k = kernel(*hyperparameters(1.3, 1.7, d=d, dtype=dtype, device=device))
+    k = kernel(*hyperparameters(lengthscale, 1.7, d=d, dtype=dtype, device=device))
     basis, support = Fourier(k, m, seed=1), Support.build(k, x[: max(2, n // 4)])
     return B.Blocks.build(x, Y, 0.3, basis, support, n_tilde, m_tilde)
 
 
-def random_state(blocks, columns, device="cpu"):
+def random_state(blocks, columns):
     state = B.BlockState.zeros(blocks, columns)
     generator = torch.Generator().manual_seed(5)
     state.V.copy_(torch.randn(state.V.shape, generator=generator, dtype=state.V.dtype))
@@ -107,18 +118,25 @@ def test_what_cannot_be_is_refused(without_shape_checks):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("kernel", [SquaredExponential, Matern32])
-@pytest.mark.parametrize("d", [1, 8, 13])
+@pytest.mark.parametrize(("d", "lengthscale"), [(1, 0.01), (8, 1.3), (13, 1.3)])
 @pytest.mark.parametrize("columns", [1, 7])
-def test_the_fused_step_is_the_plain_one(kernel, d, columns):
-    blocks = make(500, 2000, d, n_tilde=100, m_tilde=300, dtype=torch.float32, kernel=kernel, device="cuda")
-    one, two = random_state(blocks, columns, "cuda"), random_state(blocks, columns, "cuda")
+def test_the_fused_step_is_the_plain_one(kernel, d, lengthscale, columns):
+    """Only where float32 knows the answer. With long lengthscales in one dimension the support points are all but
+    dependent, and the gradients of two correct float32 steps differ by percents; AdaGrad's first step, a sign, makes
+    more of them, so its sums begin at 1."""
+    fixed = {"dtype": torch.float32, "kernel": kernel, "device": "cuda", "lengthscale": lengthscale}
+    blocks = make(500, 2000, d, n_tilde=100, m_tilde=300, **fixed)
+    one, two = random_state(blocks, columns), random_state(blocks, columns)
+    generator = torch.Generator("cuda").manual_seed(0)
+    for state in (one, two):
+        state.sums.fill_(1)
     for _ in range(5):
-        batch = B.draw(blocks)
+        batch = B.draw(blocks, generator)
         B.step(blocks, one, batch, 0.1, 0.01)
         B.cuda_step.step(blocks, two, batch, 0.1, 0.01, engine.kernel_name(blocks.basis.kernel.degrees))
-    for part in ("V", "sums", "a", "t"):  # AdaGrad's first step is a sign: where it rounds to the other one, it differs
+    for part in ("V", "sums", "a", "t"):
         wanted, found = getattr(one, part), getattr(two, part)
-        assert (found - wanted).norm() < (0.1 if d == 1 else 0.01) * wanted.norm()
+        assert (found - wanted).norm() < 2e-3 * wanted.norm()
 
 
 @pytest.mark.gpu

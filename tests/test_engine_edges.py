@@ -173,6 +173,18 @@ def test_gradients_of_matern12_at_near_duplicates(
     assert ell.grad is not None and twin.grad is not None and error(ell.grad, twin.grad) < tolerance
 
 
+@pytest.mark.parametrize("extent", [1.0, 100.0, 1e4])
+@pytest.mark.parametrize("gap", [0.0, 1e-12, 1e-6, 1e-2])
+def test_close_pairs_of_float64_products_are_taken_by_differences(extent: float, gap: float) -> None:
+    """As on a GPU. From products alone, duplicates were 1e-8 of their length apart."""
+    generator = torch.Generator().manual_seed(0)
+    X = extent * torch.randn(50, 3, dtype=torch.float64, generator=generator)
+    Z = torch.cat((X[:20] + gap, extent * torch.randn(40, 3, dtype=torch.float64, generator=generator)))
+    truth = (X[:, None] - Z[None]).square().sum(2).sqrt()
+    products = (X.square().sum(1)[:, None] + Z.square().sum(1) - 2 * X @ Z.mT).clamp(min=0).sqrt()
+    assert (reference.with_close(products, X, Z) - truth).abs().max() < 2e-12 * max(1.0, extent / 100)
+
+
 @pytest.mark.parametrize("body", ["exit 1", 'for last; do :; done; echo junk > "$last"', "sleep 60"])
 def test_a_compiler_that_fails_is_none(body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that refuses, one whose file cannot be loaded (as from a folder mounted noexec), one that hangs."""

@@ -174,6 +174,10 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         mean, variance = self._posterior.latent(torch.tensor(self._scaling.inputs(X)))
         return mean.double().cpu(), variance.double().cpu()
 
+    def _mean(self, X: np.ndarray) -> Tensor:
+        """The mean of `_latent` alone, many times faster."""
+        return self._posterior.mean(torch.tensor(self._scaling.inputs(X))).double().cpu()
+
     def _sites(self) -> Any:
         """The likelihood in float64 on the CPU, where predictions are finished."""
         sites = self._posterior.likelihood

@@ -62,14 +62,16 @@ class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
         return values[..., 0] if self._one_output else values
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Mean of y, and with ``return_std`` its deviation, noise included."""
+        """Mean of y, and with ``return_std`` its deviation, noise included, which takes several times as long."""
+        if not return_std:  # the mean of y is that of f for every likelihood of numbers
+            means = [self._scaling.restore(self._mean(rows).numpy(), rows) for rows in self._blocks(X)]
+            return self._shape(np.concatenate(means))
         means, deviations = [], []
         for rows in self._blocks(X):
             mean, variance = self._sites().moments(*self._latent(rows))
             means.append(self._scaling.restore(mean.numpy(), rows))
             deviations.append(variance.sqrt().numpy() * self._scaling.y_scale)
-        mean = self._shape(np.concatenate(means))
-        return (mean, self._shape(np.concatenate(deviations))) if return_std else mean
+        return self._shape(np.concatenate(means)), self._shape(np.concatenate(deviations))
 
     def predict_quantiles(self, X: Any, q: Any) -> np.ndarray:
         """The quantiles ``q`` of y: one more axis in front when q is a list."""
@@ -231,7 +233,7 @@ class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities, averaged over the posterior; with several classes one-versus-rest, normalised."""
-        p = np.concatenate([self._sites().moments(*self._latent(rows))[0].numpy() for rows in self._blocks(X)])
+        p = np.concatenate([self._against_others(rows) for rows in self._blocks(X)])
         if self._calibration is not None:
             p = self._calibration(torch.tensor(p)).numpy()
         p = np.concatenate([1 - p, p], 1) if p.shape[1] == 1 else p
@@ -239,8 +241,17 @@ class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of every row."""
-        proba = self.predict_proba(X)
-        return self.classes_[proba.argmax(1)]
+        check_is_fitted(self)
+        if not self._posterior.one_variance:
+            return self.classes_[self.predict_proba(X).argmax(1)]
+        # No variance moves a probability across a half, or past that of a class with the same variance.
+        p = np.concatenate([torch.sigmoid(self._mean(rows)).numpy() for rows in self._blocks(X)])
+        return self.classes_[p.argmax(1) if p.shape[1] > 1 else (p[:, 0] > 0.5).astype(int)]
+
+    def _against_others(self, rows: np.ndarray) -> np.ndarray:
+        """The probability of each class (of the second, if there are two) against all others, before calibration."""
+        found: np.ndarray = self._sites().moments(*self._latent(rows))[0].numpy()
+        return found
 
     def log_density(self, X: Any, y: Any) -> np.ndarray:
         """log Pr(label) row by row."""
@@ -252,7 +263,7 @@ class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     def calibrate(self, X: Any, y: Any) -> "_Classifier":
         """Temper the probabilities by rows that were not used in ``fit``: one temperature, which keeps the order."""
         check_is_fitted(self)
-        p = np.concatenate([self._sites().moments(*self._latent(rows))[0].numpy() for rows in self._blocks(X)])
+        p = np.concatenate([self._against_others(rows) for rows in self._blocks(X)])
         labels = self._columns(y)
         _check_length(labels, len(p))
         self._calibration = Temperature.fit(torch.tensor(p), torch.tensor(labels))

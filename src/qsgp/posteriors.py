@@ -1,8 +1,8 @@
 """What remains after training: mean and variance of f at new inputs, coherent draws of f, and how to store it.
 
-Four kinds with the same three verbs (`latent`, `sample`, `parts`): the exact GP of small data, a table over basis
-functions, kernel functions at many rows, and Fourier weights with draws. All work on standardised inputs and targets;
-the estimators translate.
+Four kinds with the same four verbs (`mean`, `latent`, `sample`, `parts`): the exact GP of small data, a table over
+basis functions, kernel functions at many rows, and Fourier weights with draws. All work on standardised inputs and
+targets; the estimators translate. ``one_variance``: all outputs have it in common.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from qsgp.kernels import BY_NAME as KERNELS
 from qsgp.likelihoods import BY_NAME as LIKELIHOODS
 from qsgp.likelihoods import Logistic
 from qsgp.pathwise import prior_draws
-from qsgp.predict import stream, stream_draws
+from qsgp.predict import columns_of, stream, stream_draws, stream_mean
 from qsgp.spread import PRIOR_FEATURES, Spread
 
 _BLOCK_FEATURES = 2048  # made at a time; larger blocks leave the cache and fragment the heap
@@ -59,7 +59,7 @@ class ClosedForm:
             sites = [Sites.of(likelihood, y, at, weight) for y, at in zip(Y.mT, xi.mT, strict=True)]
             return cls(kernel, likelihood, x, Y, weight, xi, tuple(solve(Gram, site) for site in sites))
 
-    rows_at_a_time: ClassVar[int] = 2048
+    rows_at_a_time: ClassVar[int] = 512  # kernel values of more leave the cache: three times slower
 
     def with_rows(self, x: Tensor, Y: Tensor, weight: Tensor) -> "ClosedForm":
         """The same hyperparameters, more rows."""
@@ -72,17 +72,28 @@ class ClosedForm:
         """Memory that one more row at a time costs `latent`, or `sample` with so many draws."""
         return 8 * (6 * len(self.x) + (2 * PRIOR_FEATURES + 2 * draws if draws else 0))
 
+    @property
+    def one_variance(self) -> bool:
+        first, *others = (solved.sites.root for solved in self.solved)
+        return all(torch.equal(first, root) for root in others)
+
+    @torch.no_grad()
+    def mean(self, x: Float[Tensor, "t d"]) -> Float[Tensor, "t o"]:
+        """Of f for every output, at O(t n): no more than kernel values."""
+        alpha = torch.stack([solved.alpha for solved in self.solved], 1)
+        return product(spectral(self.kernel), x.to(self.x), self.x, alpha)
+
     @torch.no_grad()
     def latent(self, x: Float[Tensor, "t d"]) -> tuple[Float[Tensor, "t o"], Float[Tensor, "t o"]]:
         """Mean and variance of f for every output. Cost O(t n^2), memory O(t n): give it blocks of rows."""
         x = x.to(self.x)
-        k_star, prior = self.kernel(self.x, x), self.kernel.diag(x)
-        means, variances = [], []
-        for solved in self.solved:
+        # Centred by the rows learned from: about the mean of x, one far row would round what the others differ by.
+        k_star, prior, mean = self.kernel(x, self.x).mT, self.kernel.diag(x), self.mean(x)
+        variances = []
+        for solved in self.solved[: 1 if self.one_variance else None]:
             half = torch.linalg.solve_triangular(solved.factor, solved.sites.root[:, None] * k_star, upper=False)
-            means.append(k_star.mT @ solved.alpha)
             variances.append((prior - half.square().sum(0)).clamp_min(1e-12 * prior))
-        return torch.stack(means, 1), torch.stack(variances, 1)
+        return mean, torch.stack(variances, 1).expand_as(mean)
 
     @torch.no_grad()
     def sample(self, x: Float[Tensor, "t d"], count: int, seed: int) -> Float[Tensor, "count t o"]:
@@ -123,6 +134,8 @@ class Features:
     table: Float[Tensor, "m w"]  # [mu (outputs) | L (k) | log_c]
     outputs: int
 
+    one_variance: ClassVar[bool] = True
+
     @property
     def kernel(self) -> Kernel:
         return self.basis.kernel
@@ -130,12 +143,16 @@ class Features:
     def bytes_per_row(self, draws: int = 0) -> int:
         width = self.outputs * (1 + draws) + self.covariance.k
         features = 0 if isinstance(self.basis, Streamed) else min(self.basis.m, _BLOCK_FEATURES)
-        return self.table.element_size() * (4 * features + 4 * width)
+        return self.table.element_size() * (4 * features + 4 * width) + 16 * features
 
     @property
     def rows_at_a_time(self) -> int:
         """More are no faster: frequencies are drawn once for a block of rows."""
         return 65_536 if isinstance(self.basis, Streamed) else 2048
+
+    @torch.no_grad()
+    def mean(self, x: Float[Tensor, "t d"]) -> Float[Tensor, "t o"]:
+        return stream_mean(self.basis, self.covariance, self.table, self.outputs, x.to(self.table), _BLOCK_FEATURES)
 
     @torch.no_grad()
     def latent(self, x: Float[Tensor, "t d"]) -> tuple[Float[Tensor, "t o"], Float[Tensor, "t o"]]:
@@ -187,6 +204,14 @@ class KernelFunctionsAtRows:
     def bytes_per_row(self, draws: int = 0) -> int:
         return self.spread.bytes_per_row(draws, self.outputs) + 32 * self.A.shape[1]
 
+    @property
+    def one_variance(self) -> bool:
+        return len(self.spread.factor) == 1
+
+    @torch.no_grad()
+    def mean(self, x: Float[Tensor, "t d"]) -> Float[Tensor, "t o"]:
+        return product(self.kernel, x.to(self.x), self.x, columns_of(self.A, self.outputs))[:, : self.outputs]
+
     @torch.no_grad()
     def pieces(self, x: Float[Tensor, "t d"]) -> tuple[Float[Tensor, "t o"], Float[Tensor, "t g s"]]:
         """Mean, and draws about it."""
@@ -221,6 +246,7 @@ class FourierWeights:
     outputs: int
     spread: Spread
 
+    one_variance: ClassVar[bool] = True
     rows_at_a_time: ClassVar[int] = 2048
 
     @property
@@ -233,6 +259,10 @@ class FourierWeights:
 
     def bytes_per_row(self, draws: int = 0) -> int:
         return self.spread.bytes_per_row(draws, self.outputs) + 32 * self.table.shape[1]
+
+    @torch.no_grad()
+    def mean(self, x: Float[Tensor, "t d"]) -> Float[Tensor, "t o"]:
+        return self.basis.phi_v(x.to(self.table), columns_of(self.table, self.outputs))[:, : self.outputs]
 
     @torch.no_grad()
     def pieces(self, x: Float[Tensor, "t d"]) -> tuple[Float[Tensor, "t o"], Float[Tensor, "t one s"]]:

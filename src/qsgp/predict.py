@@ -79,14 +79,38 @@ def stream(
         f = basis.phi_v(x, torch.cat([rows.mu, covariance.dense_columns(every, rows.L, rows.log_c)], 1))
         return f[:, :outputs], f[:, outputs:].square().sum(1) + basis.phi2_v(x, own)
     index = torch.arange(basis.m, device=x.device) if index is None else index
-    f = x.new_zeros(len(x), outputs + covariance.k)  # phi [mu, C_dense]
-    arms = x.new_zeros(len(x))
+    # Sums in float64: in float32 they depend on how many rows are computed together, and large weights cancel.
+    f = torch.zeros(len(x), outputs + covariance.k, dtype=torch.float64, device=x.device)  # phi [mu, C_dense]
+    arms = f.new_zeros(len(x))
     for block in index.split(block_features):
-        Phi = basis.features(x, basis.columns(block))
+        Phi = basis.features(x, basis.columns(block)).double()
         rows = Rows.of(table[block], outputs, covariance.k)
-        f += Phi @ torch.cat([rows.mu, covariance.dense_columns(block, rows.L, rows.log_c)], 1)
-        arms += Phi.square() @ (covariance.diagonal_rows(block, x.dtype) * torch.exp(2 * rows.log_c))
-    return f[:, :outputs], f[:, outputs:].square().sum(1) + arms
+        f += Phi @ torch.cat([rows.mu, covariance.dense_columns(block, rows.L, rows.log_c)], 1).double()
+        arms += Phi.square() @ (covariance.diagonal_rows(block, x.dtype) * torch.exp(2 * rows.log_c)).double()
+    return f[:, :outputs].to(x), (f[:, outputs:].square().sum(1) + arms).to(x)
+
+
+def stream_mean(
+    basis: Basis,
+    covariance: Chevron,
+    table: Float[Tensor, "m w"],
+    outputs: int,
+    x: Float[Tensor, "t d"],
+    block_features: int = 8192,
+) -> Float[Tensor, "t o"]:
+    """The mean that `stream` finds, without the variance."""
+    if isinstance(basis, Streamed):
+        return basis.phi_v(x, columns_of(table[:, : outputs + covariance.k], outputs))[:, :outputs]
+    f = torch.zeros(len(x), outputs, dtype=torch.float64, device=x.device)
+    for block in torch.arange(basis.m, device=x.device).split(block_features):
+        f += basis.features(x, basis.columns(block)).double() @ table[block, :outputs].double()
+    return f.to(x)
+
+
+def columns_of(table: Float[Tensor, "m w"], outputs: int) -> Float[Tensor, "m o"]:
+    """Those of the outputs; of a single one among others a second as well: the engine sums one column in another order
+    than several, and a mean should be the same number whether a variance is asked for or not."""
+    return table[:, : max(outputs, min(2, table.shape[1]))].contiguous()
 
 
 def stream_draws(

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from qsgp.bases import Fourier
 from qsgp.factor import cholesky
-from qsgp.interfaces import SpectralKernel
+from qsgp.interfaces import Kernel, SpectralKernel
 from qsgp.pathwise import blended, fit_blend
 
 FEW = 10  # rows that tell nothing of a blend
@@ -36,8 +36,7 @@ class Spread:
         cls, kernel: SpectralKernel, U: Tensor, noise: Tensor, blend: Tensor | None = None, trust: float = 1.0
     ) -> "Spread":
         noise = noise.expand(len(U), 1) if noise.ndim == 0 else noise  # one number in the first files
-        double = kernel.with_parameters({name: value.double() for name, value in kernel.parameters().items()})
-        K = double(U.double(), U.double())
+        K = in_double(kernel)(U.double(), U.double())
         K.diagonal().add_(1e-10 * K[0, 0])
         factor = torch.stack([cholesky(K + torch.diag(own))[0] for own in noise.double().mT])  # jitter only widens
         blend = torch.ones(len(factor), 2, dtype=torch.float64, device=U.device) if blend is None else blend
@@ -46,7 +45,8 @@ class Spread:
     @torch.no_grad()
     def support(self, x: Float[Tensor, "t d"]) -> Float64[Tensor, "t g"]:
         """The variance that the support points leave."""
-        cross, prior = self.kernel(self.U, x).double(), self.kernel.diag(x).double()
+        # As K_UU in float64: rounded to float32, what nearly cancels here would depend on the rows computed together.
+        cross, prior = in_double(self.kernel)(x.double(), self.U.double()).mT, self.kernel.diag(x).double()
         known = [torch.linalg.solve_triangular(own, cross, upper=False).square().sum(0) for own in self.factor]
         return torch.stack([(prior - each).clamp_min(1e-12 * prior) for each in known], 1)
 
@@ -96,3 +96,7 @@ class Spread:
     def restore(cls, kernel: SpectralKernel, tensors: dict[str, Tensor]) -> "Spread":
         trust = float(tensors["trust"]) if "trust" in tensors else 1.0  # earlier files lack it
         return cls.build(kernel, tensors["U"], tensors["noise"], tensors.get("blend"), trust)
+
+
+def in_double(kernel: Kernel) -> Kernel:
+    return kernel.with_parameters({name: value.double() for name, value in kernel.parameters().items()})

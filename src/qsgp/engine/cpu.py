@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from qsgp.engine import reference
@@ -34,8 +34,25 @@ def phi_v(
     compiled = library()
     if compiled is None:
         return reference.phi_v(x, frequencies, V, lengthscale, precision)
+
+    def narrow(rows: Tensor) -> Tensor:
+        return fits(rows, frequencies, lengthscale) & (precision != "wide")
+
+    def run(rows: Tensor, narrow: bool) -> Tensor:
+        return _phi_v(compiled, rows, frequencies, V, lengthscale, not narrow)
+
+    return _each_row_its_way(x, narrow, run)
+
+
+def _phi_v(
+    compiled: ctypes.CDLL,
+    x: Float[Tensor, "n d"],
+    frequencies: Frequencies,
+    V: Float[Tensor, "m c"],
+    lengthscale: Float[Tensor, " d"],
+    wide: bool,
+) -> Float[Tensor, "n c"]:
     x, columns = x.contiguous(), V.shape[1]
-    wide = precision == "wide" or not fits(x, frequencies, lengthscale)
     out = x.new_zeros((len(x), _padded(columns)))
     for first in range(0, len(frequencies), PAIRS):
         part = frequencies[first : first + PAIRS]
@@ -65,7 +82,7 @@ def phit_r(
     if compiled is None:
         return reference.phit_r(x, frequencies, R, lengthscale, precision)
     x, columns = x.contiguous(), R.shape[1]
-    wide = precision == "wide" or not fits(x, frequencies, lengthscale)
+    wide = precision == "wide" or not fits(reference.largest(x)[None], frequencies, lengthscale).all()
     R = torch.nn.functional.pad(R, (0, _padded(columns) - columns)).contiguous()
     out = x.new_empty((2 * len(frequencies), columns))
     for first in range(0, len(frequencies), PAIRS):
@@ -104,13 +121,33 @@ def k_v(
     kind = reference.KERNELS[kernel]
     sharpness = math.sqrt(kind) / math.log(2) if kind else math.sqrt(0.5 / math.log(2))
     scale, centre = sharpness / lengthscale.double(), z.double().mean(0)
-    extent = torch.maximum(x.amax(0), z.amax(0)) - torch.minimum(x.amin(0), z.amin(0))
-    late = None if (extent * scale).norm() < WIDTH else scale.float()
+    low, high = z.amin(0), z.amax(0)
 
-    def prepare(points: Tensor) -> Tensor:
-        return (points if late is not None else ((points - centre) * scale).float()).contiguous()
+    def narrow(rows: Tensor) -> Tensor:
+        return ((torch.maximum(rows, high) - torch.minimum(rows, low)) * scale).norm(dim=1) < WIDTH
 
-    return torch.cat([_k_v(compiled, prepare(part), z, V, prepare, late, kind) for part in x.split(CHUNK)])
+    def run(rows: Tensor, early: bool) -> Tensor:
+        def prepare(points: Tensor) -> Tensor:
+            return (((points - centre) * scale).float() if early else points).contiguous()
+
+        late = None if early else scale.float()
+        return torch.cat([_k_v(compiled, prepare(part), z, V, prepare, late, kind) for part in rows.split(CHUNK)])
+
+    return _each_row_its_way(x, narrow, run)
+
+
+def _each_row_its_way(
+    x: Float[Tensor, "n d"], usual: Callable[[Tensor], Tensor], run: Callable[[Tensor, bool], Tensor]
+) -> Float[Tensor, "n c"]:
+    """run(rows, True) for rows that are ``usual``, run(rows, False) for the others. A row goes its way whatever the
+    others do: its result is the same in any company."""
+    chosen = torch.cat([usual(part) for part in x.split(CHUNK)])
+    if chosen.all() or not chosen.any():
+        return run(x, bool(chosen[0]))
+    first, second = run(x[chosen], True), run(x[~chosen], False)
+    out = first.new_empty((len(x), first.shape[1]))
+    out[chosen], out[~chosen] = first, second
+    return out
 
 
 def _k_v(
@@ -140,14 +177,14 @@ def _k_v(
     return out[:, :columns]
 
 
-def fits(x: Tensor, frequencies: Frequencies, lengthscale: Tensor) -> bool:
-    """Angles that float32 can hold: the C files do not look at what they round."""
-    reach = reference.largest(x) / lengthscale
+def fits(x: Float[Tensor, "n d"], frequencies: Frequencies, lengthscale: Float[Tensor, " d"]) -> Bool[Tensor, " n"]:
+    """Rows with angles that float32 can hold: the C files do not look at what they round."""
+    reach = x.abs() / lengthscale
     if isinstance(frequencies, Drawn):
         reach = reach * (1e3 if frequencies.degrees else 10.0)
     else:
         reach = reach * reference.largest(frequencies)
-    return bool(reach.sum() < 2 * math.pi * TURNS)
+    return reach.sum(1) < 2 * math.pi * TURNS
 
 
 def _sources(

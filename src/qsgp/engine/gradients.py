@@ -12,9 +12,8 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from qsgp.engine.frequencies import Drawn, Frequencies
-from qsgp.engine.reference import STEEPNESS, distances, projections
+from qsgp.engine.reference import STEEPNESS, close, distances, projections
 
-CLOSE = 1e-4  # of the inputs' length: pairs further apart lose no more than 1e-12 of their squared difference
 ROWS = 1 << 20  # kernel values held at a time by the gradient of the lengthscales
 
 
@@ -152,9 +151,8 @@ def _of_kernel(
 
 
 def _of_close(W: Tensor, r: Tensor, X: Tensor, Z: Tensor, ell: Tensor) -> Float[Tensor, " d"]:
-    """Sum of W (x_j - z_j)^2 over pairs closer than CLOSE of the inputs' length; their W is set to zero."""
-    length = (X / ell).square().sum(1).amax().sqrt() + (Z / ell).square().sum(1).amax().sqrt()
-    a, b = torch.nonzero(r < CLOSE * length, as_tuple=True)
+    """Sum of W (x_j - z_j)^2 over pairs that are close compared with the inputs' length; their W is set to zero."""
+    a, b = close(r, X / ell, Z / ell)
     weights = W[a, b]
     W[a, b] = 0
     total = torch.zeros_like(ell)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from qsgp.engine.frequencies import Frequencies, numbers
@@ -13,7 +13,7 @@ from qsgp.engine.frequencies import Frequencies, numbers
 # Kernels by name, with the degrees of freedom of their spectral density (0: normal): 2 nu of a Matern kernel.
 KERNELS = {"rbf": 0, "matern12": 1, "matern32": 3, "matern52": 5}
 BLOCK = 1 << 19  # projections or kernel values held at a time
-WIDE = 1000.0  # lengthscales from the centre
+CLOSE = 1e-4  # of the inputs' squared length: a smaller distance is taken by differences
 BLOCK_CUDA = 1 << 25  # kernel values on a GPU: a launch must be worth its start
 
 
@@ -83,13 +83,13 @@ def k_v(
     kernel: str,
     precision: str = "default",
 ) -> Float[Tensor, "n c"]:
-    """Tiles that are about as wide as tall: of a few rows against all points, the points would be prepared for each."""
-    most = BLOCK_CUDA if x.is_cuda else BLOCK
-    wide = max(1, min(len(z), max(math.isqrt(most), most // max(len(x), 1))))
+    """Square tiles: of a few rows against all points, the points would be prepared for each. How points are cut does
+    not depend on the rows, and sums are float64: a row has the same product in any company."""
+    side = math.isqrt(BLOCK_CUDA if x.is_cuda else BLOCK)
     out = torch.zeros(len(x), V.shape[1], dtype=torch.float64, device=x.device)
-    for points, own in zip(z.split(wide), V.split(wide), strict=True):
-        for rows, part in zip(out.split(most // wide), x.split(most // wide), strict=True):
-            rows += profile(distances(part, points, lengthscale), kernel) @ own
+    for points, own in zip(z.split(side), V.double().split(side), strict=True):
+        for rows, part in zip(out.split(side), x.split(side), strict=True):
+            rows += profile(distances(part, points, lengthscale), kernel).double() @ own
     return out.to(V.dtype)
 
 
@@ -118,16 +118,37 @@ def distances(
     """|(x - z) / lengthscale|, accurate for near duplicates.
 
     Float64 takes differences; float32 a float64 product of centred inputs, which is faster and loses less than they do.
-    So does float64 on CUDA, where differences start a block of threads for every pair, unless inputs extend so far that
-    1e-8 of them, which is lost, would be seen.
+    So does float64 on CUDA, where differences start a block of threads for every pair: there only close pairs, whose
+    squares cancel, are taken by differences.
     """
+    if x.dtype == torch.float64 and not x.is_cuda:
+        return torch.cdist(x / lengthscale, z / lengthscale, compute_mode="donot_use_mm_for_euclid_dist")
     centre, ell = z.double().mean(0), lengthscale.double()
     X, Z = (x.double() - centre) / ell, (z.double() - centre) / ell
-    if x.dtype == torch.float64 and (not x.is_cuda or _wide(X) or _wide(Z)):
-        return torch.cdist(x / lengthscale, z / lengthscale, compute_mode="donot_use_mm_for_euclid_dist")
     norms = X.square().sum(1)[:, None] + Z.square().sum(1)
-    return torch.addmm(norms, X, Z.mT, alpha=-2).clamp_(min=0).sqrt_().to(x.dtype)
+    r = torch.addmm(norms, X, Z.mT, alpha=-2).clamp_(min=0).sqrt_()
+    return with_close(r, X, Z) if x.dtype == torch.float64 else r.to(x.dtype)
 
 
-def _wide(X: Float64[Tensor, "n d"]) -> bool:
-    return not (X.numel() and float(X.abs().amax()) < WIDE)
+def with_close(
+    r: Float64[Tensor, "n b"], X: Float64[Tensor, "n d"], Z: Float64[Tensor, "b d"]
+) -> Float64[Tensor, "n b"]:
+    """Distances r from products, with those of close pairs taken by differences."""
+    a, b = close(r, X, Z)
+    if len(a) > r.numel() // 16:  # their indices would take as much room as r
+        return torch.cdist(X, Z, compute_mode="donot_use_mm_for_euclid_dist")
+    squares = torch.zeros(len(a), dtype=r.dtype, device=r.device)
+    for k in range(X.shape[1] if len(a) else 0):  # one input at a time: all inputs of all pairs would not fit
+        squares += (X[a, k] - Z[b, k]).square_()
+    r[a, b] = squares.sqrt_()
+    return r
+
+
+def close(
+    r: Float64[Tensor, "n b"], X: Float64[Tensor, "n d"], Z: Float64[Tensor, "b d"]
+) -> tuple[Int[Tensor, " pairs"], Int[Tensor, " pairs"]]:
+    """Pairs so close that squares multiplied out, which lose 1e-16 of the inputs' squared length, would move r by more
+    than 1e-12."""
+    length = X.square().sum(1).amax().sqrt() + Z.square().sum(1).amax().sqrt() if r.numel() else r.new_zeros(())
+    a, b = torch.nonzero(r < CLOSE * length * length.clamp(min=1), as_tuple=True)
+    return a, b
