@@ -230,7 +230,10 @@ def test_a_model_from_python_without_names_takes_columns_in_order(run: Run) -> N
         (b"d,y\n2020-01-01,1\n2020-01-02,2\n", ["'d'", "date", "--drop d"]),
         (b"a,y\n,1\n,2\n", ["empty columns"]),
         (b"a,y\n1,\n2,\n", ["values in the target 'y'"]),
-        (b"a,y\n" + b"".join(b"%d,$%d.50\n" % (k, k) for k in range(20)), ["'y'", "20 different texts", "'$0.50'"]),
+        (
+            b"a,y\n" + b"".join(b"%d,$%d.50\n" % (k, k) for k in range(20)),
+            ["target 'y'", "'$0.50' in row 1", "20 of 20 entries"],
+        ),
         (b"y\n1\n2\n", ["input columns beside the target"]),
         (b"n,y\n" + b"".join(b"name%d,%d\n" % (k, k) for k in range(99)), ["'n'", "99 different texts", "--drop n"]),
         (b"n,y\n" + b"".join(b"%s,%d\n" % (b"abc" if k == 50 else b"%d" % k, k) for k in range(99)), ["'n'", "'abc'"]),

@@ -180,7 +180,10 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "dates in NumPy": (lambda _: fit(np.full((N, 2), "2020-01-01", dtype="M8[D]")), "numbers ... datetime64 ... days"),
     "complex inputs": (lambda _: fit(1j * X), "Complex data not supported"),
     "complex torch inputs": (lambda _: fit(1j * torch.tensor(X)), "Complex data not supported"),
-    "sparse inputs": (lambda _: fit(sparse.csr_array(X)), "Sparse data was passed ... dense ... toarray()"),
+    "sparse inputs too large to be made dense": (
+        lambda _: fit(sparse.csr_array((N, 10**6)), max_memory="100MB"),
+        "sparse table that fits into max_memory ... (40, 1000000) ... TruncatedSVD",
+    ),
     "a structured array": (
         lambda _: fit(np.zeros(N, [("a", float), ("b", float)])),
         "columns of numbers ... got an array of [('a' ... Drop them",

@@ -90,7 +90,7 @@ def test_tags(cls):
     tags, regressor = get_tags(cls()), "Regressor" in cls.__name__
     assert is_regressor(cls()) == regressor and is_classifier(cls()) == (not regressor)
     assert tags.target_tags.required and tags.target_tags.multi_output == regressor
-    assert not tags.input_tags.sparse and not tags.input_tags.allow_nan and not tags.non_deterministic
+    assert tags.input_tags.sparse and not tags.input_tags.allow_nan and not tags.non_deterministic
     if not regressor:
         assert tags.classifier_tags.multi_class
 

@@ -2,11 +2,13 @@
 another file. Numbers stay, booleans become 0 and 1, texts one column for each category."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+
+from qsgp.entries import as_text, is_text, strange_entry
 
 try:
     import pyarrow as pa
@@ -15,7 +17,6 @@ except ImportError:  # the extra is not installed: `reading` says so before anyt
     pa = None
 
 MOST_CATEGORIES = 50
-_SHOWN = 5  # values or columns named in a message
 
 
 @dataclass(frozen=True)
@@ -25,10 +26,6 @@ class Column:
     name: str
     kind: str
     values: tuple[str, ...] = ()
-
-    @property
-    def encoded(self) -> list[str]:
-        return [f"{self.name}={value}" for value in self.values] if self.kind == "category" else [self.name]
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,22 @@ class Columns:
     @property
     def encoded(self) -> list[str]:
         """Of the model's inputs."""
-        return [name for column in self.inputs for name in column.encoded]
+        return [name for names in self.encoded_by_column.values() for name in names]
+
+    @property
+    def encoded_by_column(self) -> dict[str, list[str]]:
+        """The inputs that each column becomes: itself, or ``column=value`` with strokes where this is taken already."""
+        taken = {column.name for column in self.inputs if column.kind != "category"}
+        found = {}
+        for column in self.inputs:
+            found[column.name] = names = [] if column.kind == "category" else [column.name]
+            for value in column.values:
+                name = f"{column.name}={value}"
+                while name in taken:  # by a number called kind=villa, or by a column kind=a of the value b
+                    name += "'"
+                taken.add(name)
+                names.append(name)
+        return found
 
     @property
     def types(self) -> dict[str, Any]:
@@ -71,9 +83,12 @@ class Columns:
             raise ValueError(f"Expected a description of columns in the model, got one without {error}.") from error
 
     @staticmethod
-    def of(table: Any) -> "tuple[Columns, list[str]]":
-        """Kinds and categories of a table's columns, and the names of those that hold nothing and are left out."""
-        found = {name: _column(name, table.column(name)) for name in table.column_names}
+    def of(table: Any, categories: Collection[str] = ()) -> "tuple[Columns, list[str]]":
+        """Kinds and categories of a table's columns, and the names of those that hold nothing and are left out.
+
+        Those named in ``categories`` hold categories whatever they look like.
+        """
+        found = {name: _column(name, table.column(name), name in categories) for name in table.column_names}
         kept = tuple(column for column in found.values() if column is not None)
         return Columns(kept), [name for name, column in found.items() if column is None]
 
@@ -108,16 +123,16 @@ class Encoded:
 
 def encode(columns: Columns, table: Any) -> Encoded:
     """Rows of ``table`` as numbers; a category that was not learned is none of the known ones: zeros."""
-    found = Encoded({})
+    found, names = Encoded({}), columns.encoded_by_column
     for column in columns.inputs:
         values = table.column(column.name).combine_chunks()
         if column.kind != "category":
             found.columns[column.name] = _numbers(column.name, values)
             continue
-        text = _text(values)
+        text = as_text(values)
         position = compute.index_in(text, pa.array(column.values, pa.string())).fill_null(-1).to_numpy()
         missing = text.is_null().to_numpy(zero_copy_only=False)
-        for k, name in enumerate(column.encoded):
+        for k, name in enumerate(names[column.name]):
             found.columns[name] = np.where(missing, np.nan, (position == k).astype(np.float64))
         strange = text.filter(pa.array((position < 0) & ~missing))
         for entry in strange.value_counts().to_pylist():
@@ -125,31 +140,33 @@ def encode(columns: Columns, table: Any) -> Encoded:
     return found
 
 
-def _column(name: str, values: Any) -> Column | None:
+def _column(name: str, values: Any, as_category: bool) -> Column | None:
     """What a column holds; None if it holds nothing."""
     kind = values.type
     if values.null_count == len(values):
         return None
-    if types.is_boolean(kind):
+    if types.is_boolean(kind) and not as_category:
         return Column(name, "boolean")
-    if _is_number(kind):
+    if _is_number(kind) and not as_category:
         return Column(name, "number")
-    if not is_text(kind):
+    if not is_text(kind) and not as_category:
         raise ValueError(
-            f"Expected numbers or categories in column {name!r}, got {kind}. Leave it out with --drop {_quoted(name)}, "
+            f"Expected numbers or categories in column {name!r}, got {kind}. Leave it out with --drop {quoted(name)}, "
             "or turn it into numbers first (dates: days since a day, month, weekday)."
         )
-    found = compute.unique(_text(values)).drop_null().to_pylist()
-    if len(found) > MOST_CATEGORIES:
-        strange = [value for value in found if not _reads_as_number(value)]
-        why = f"got {len(found)} different texts such as {_listed(found[:3])}"
-        if len(strange) < len(found) / 2:  # numbers, but for some
-            why = f"got texts that are no numbers: {_listed(strange[:3] or found[:3])}"
+    if not as_category and (strange := strange_entry(values)) is not None:
         raise ValueError(
-            f"Expected numbers or at most {MOST_CATEGORIES} categories in column {name!r}, {why}. "
-            f"Leave the column out with --drop {_quoted(name)}, or correct its entries."
+            f"Expected numbers in column {name!r}, got {strange}. Correct it, leave it empty where the value is not "
+            f"known, or use --categories {quoted(name)} if the column holds categories."
         )
-    return Column(name, "category", tuple(sorted(found)))
+    found = compute.unique(as_text(values)).drop_null().to_pylist()
+    if len(found) > MOST_CATEGORIES:
+        raise ValueError(
+            f"Expected numbers or at most {MOST_CATEGORIES} categories in column {name!r}, got {len(found)} different "
+            f"texts such as {', '.join(map(repr, found[:3]))}. Leave the column out with --drop {quoted(name)}, or "
+            "correct its entries."
+        )
+    return Column(name, "category", tuple(sorted(found))) if found else None
 
 
 def _numbers(name: str, values: Any) -> np.ndarray:
@@ -162,33 +179,10 @@ def _numbers(name: str, values: Any) -> np.ndarray:
     return np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
-def _text(values: Any) -> Any:
-    """As texts without blanks around them; a dictionary is resolved."""
-    return compute.utf8_trim_whitespace(values.cast(pa.string()))
-
-
-def is_text(kind: Any) -> bool:
-    """Of an Arrow type: texts, or a dictionary of them."""
-    if types.is_dictionary(kind):
-        return is_text(kind.value_type)
-    return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
-
-
 def _is_number(kind: Any) -> bool:
     return types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
 
 
-def _reads_as_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _listed(values: Sequence[str]) -> str:
-    return ", ".join(repr(value) for value in values[:_SHOWN])
-
-
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """As an option takes it."""
     return name if name.isidentifier() else f'"{name}"'

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _SAMPLE = 200  # lines looked at
+_LONGEST_FIELD = 2**31 - 1  # the module's own limit is 128 KB
 _SEPARATORS = ",;\t|"
 _QUOTED = re.compile(r'"[^"]*"')
 _COMMA, _POINT = re.compile(r"[-+]?\d+,\d+"), re.compile(r"[-+]?\d*\.\d+")
@@ -35,10 +36,7 @@ def dialect_of(path: Path) -> Dialect:
     separator = max(counts, key=lambda sign: counts[sign])
     if not counts[separator] and " " in header.strip():
         separator = " " if len({line.strip().count(" ") for line in lines if line.strip()}) == 1 else separator
-    reader = csv.reader(lines, delimiter=separator)
-    first = next((row for row in reader if row), [])
-    header_lines = reader.line_num
-    entries = [entry.strip() for row in reader for entry in row]
+    first, header_lines, entries = _parsed(lines, separator)
     decimal = "." if separator == "," or any(map(_POINT.fullmatch, entries)) else ","
     return Dialect(
         separator,
@@ -46,3 +44,14 @@ def dialect_of(path: Path) -> Dialect:
         [name.strip() or f"column {k + 1}" for k, name in enumerate(first)],
         header_lines,
     )
+
+
+def _parsed(lines: list[str], separator: str) -> tuple[list[str], int, list[str]]:
+    """The first row that is not empty, the lines it takes, and all entries below it."""
+    before = csv.field_size_limit(_LONGEST_FIELD)
+    try:
+        reader = csv.reader(lines, delimiter=separator)
+        first = next((row for row in reader if row), [])
+        return first, reader.line_num, [entry.strip() for row in reader for entry in row]
+    finally:
+        csv.field_size_limit(before)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
@@ -30,7 +31,7 @@ from qsgp.scaling import Scaling
 from qsgp.serving import Serving, export
 from qsgp.stored import contents
 from qsgp.streaming import Accumulated, check_portions, need_of, rows_to_keep, start_accumulating
-from qsgp.tables import as_array_like, as_target, check_inputs, check_weights
+from qsgp.tables import as_array_like, as_target, check_inputs, check_weights, dense
 from qsgp.trained import Record, told
 from qsgp.training import train
 
@@ -130,7 +131,7 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
                 f"Expected the name of a weight column with a path as X only, got {sample_weight!r} with a table. "
                 "Pass the weights themselves."
             )
-        X, y = as_array_like(X), as_target(y, numeric="gaussian" in self._likelihoods)
+        X, y = self._table(X), as_target(y, numeric="gaussian" in self._likelihoods)
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_all_finite=False, **checks)
         check_inputs(X, getattr(self, "feature_names_in_", None))
         if sample_weight is not None and not isinstance(sample_weight, numbers.Number):
@@ -139,13 +140,19 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         check_weights(weight)
         return X, y, weight
 
+    def _table(self, X: Any) -> Any:
+        """Whatever holds the inputs as scikit-learn can read it."""
+        if sparse.issparse(X):
+            X = dense(X, memory.budget(self.max_memory, "cpu"))
+        return as_array_like(X)
+
     def _inputs(self, X: Any) -> np.ndarray:
         """Rows to predict, of the width and names of ``fit``."""
         check_is_fitted(self)
         if is_path(X):
             names = [str(name) for name in getattr(self, "feature_names_in_", [])]
             X = read_table(X, columns=names or None)[0]
-        X = validate_data(self, as_array_like(X), reset=False, dtype=[np.float64, np.float32], ensure_all_finite=False)
+        X = validate_data(self, self._table(X), reset=False, dtype=[np.float64, np.float32], ensure_all_finite=False)
         check_inputs(X, getattr(self, "feature_names_in_", None))
         return X
 
@@ -226,6 +233,11 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
             assert self._accumulated is not None
             self._trained = self._accumulated.posterior()
         return self._trained
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True  # as arrays
+        return tags
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_trained")

@@ -5,8 +5,10 @@ pyarrow comes with the extra ``qsgp[data]``; NPZ needs nothing. No pickle is eve
 
 import difflib
 import glob
+import json
 import os
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,11 +16,12 @@ from typing import Any
 
 from qsgp import npz
 from qsgp.dialects import dialect_of
+from qsgp.entries import is_text, strange_entry
 from qsgp.tables import check_types
 
 try:
     import pyarrow as pa
-    from pyarrow import csv, feather, ipc, parquet
+    from pyarrow import compute, csv, feather, ipc, parquet
 except ImportError:  # the extra is not installed
     pa = None
 
@@ -34,6 +37,9 @@ READERS = {
 }
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 _BLOCK = 4 * 2**20  # bytes of text read at a time; types are guessed from the first block when reading in portions
+# Beside those that Arrow knows; the trailing ones are a spreadsheet's. Blanks may stand around them.
+_BLANKS = ("", " ", "  ", "   ")
+_MISSING_WORDS = ["?", "<NA>", "NaT", "#DIV/0!", "#VALUE!", "#REF!", "#NUM!", "#NAME?"]
 
 
 def is_path(X: Any) -> bool:
@@ -80,9 +86,15 @@ def read_table(
         return npz.joined(files, "X"), y, w
     table = pa_table(files)
     names, special = table.column_names, [name for name in (target, weight) if name is not None]
-    wanted = list(columns) if columns is not None else [name for name in names if name not in special]
+    index = [name for name in index_columns(table.schema) if name not in special] if columns is None else []
+    if index:
+        warnings.warn(f"Left out of the inputs: {index_words(index)}.", stacklevel=2)
+    wanted = list(columns) if columns is not None else [name for name in names if name not in [*special, *index]]
     check_names([*wanted, *special], names, files[0])
     inputs = table.select(wanted)
+    for name in wanted:
+        if is_text(inputs.column(name).type) and (strange := strange_entry(inputs.column(name))) is not None:
+            raise ValueError(f"Expected numbers in column {name!r} of {files[0]}, got {strange}. Correct the entry.")
     check_types(inputs)
     y, w = (None if name is None else table.column(name).to_numpy() for name in (target, weight))
     return inputs, y, w
@@ -104,14 +116,21 @@ def check_names(
         raise ValueError(f"Expected a column {name!r} in {path}, got {listed}. {remedy}")
 
 
-def pa_table(files: list[Path], columns: Sequence[str] | None = None) -> Any:
-    """All files under each other, as one Arrow table; of NPZ every array with one entry, or one row, for each row."""
+def pa_table(files: list[Path], columns: Sequence[str] | None = None, types: Mapping[str, Any] | None = None) -> Any:
+    """All files under each other, as one Arrow table; of NPZ every array with one entry, or one row, for each row.
+
+    ``types`` says how columns of text files are to be read; the others are guessed from all of their entries.
+    """
     tables: list[Any] = []
     for path in files:
         with _reading(path) as kind:
-            table = _READ[kind](path, columns)
+            table = _READ[kind](path, columns, types or {})
         _check_columns(path, table.column_names, tables[0].column_names if tables else None, files[0])
         tables.append(table)
+    clashing = _text_in_some(tables) - set(types or {})
+    if clashing and all(READERS[path.suffix.lower()] == "csv" for path in files):
+        # numbers here and texts there: read as texts everywhere, the columns are judged as a whole
+        return pa_table(files, columns, {**(types or {}), **dict.fromkeys(clashing, pa.string())})
     try:
         whole = pa.concat_tables(tables, promote_options="permissive")
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
@@ -119,6 +138,12 @@ def pa_table(files: list[Path], columns: Sequence[str] | None = None) -> Any:
     if not len(whole):
         raise ValueError(f"Expected rows in {files[0]}, got none. Check that it is the right file.")
     return whole
+
+
+def _text_in_some(tables: list[Any]) -> set[str]:
+    """Columns that hold texts in one table and something else in another."""
+    kinds = {name: {is_text(t.schema.field(name).type) for t in tables} for name in tables[0].column_names}
+    return {name for name, found in kinds.items() if len(found) > 1}
 
 
 def schema(path: Path) -> Any:
@@ -132,6 +157,21 @@ def schema(path: Path) -> Any:
             found = (_open_csv(path, None, {}) if kind == "csv" else _open_arrow(path)).schema
     _check_columns(path, found.names, None, path)
     return found
+
+
+def index_columns(found: Any) -> list[str]:
+    """The columns of a schema in which pandas has stored the index of a data frame, whatever their names."""
+    try:
+        names = json.loads((found.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
+    except (ValueError, AttributeError):  # somebody else's idea of this entry
+        names = []
+    # an index of plain numbers is described and has no column
+    return [name for name in found.names if name == "__index_level_0__" or name in names]
+
+
+def index_words(names: Sequence[str]) -> str:
+    """For a note."""
+    return f"{', '.join(map(repr, names))}, the index of a pandas data frame"
 
 
 def batches(
@@ -164,11 +204,28 @@ def _reading(path: Path) -> Iterator[str]:
     except (pa.ArrowInvalid, pa.ArrowKeyError, UnicodeDecodeError) as error:
         text, remedy = str(error).rstrip(". "), "Save it anew, text as UTF-8."
         if found := re.match(r"In CSV column #(\d+): (?:Row #\d+: )?CSV conversion error to (\w+): (.*)", text):
-            name = dialect_of(path).names[int(found[1])]
-            text, remedy = f"in column {name!r} no {found[2]} but an {found[3]}", "Correct the entry."
+            text, remedy = _wrong_entry(path, int(found[1]), found[2], found[3])
+        elif "straddling" in text:
+            text = f"a line is longer than {_BLOCK // 2**20} MB, or a quote is never closed"
+            remedy = "Correct the line."
         elif "parse error" in text:
             remedy = "Correct the line; every line must have as many entries as the first."
         raise ValueError(f"Expected a {kind} file at {path}, got one that cannot be read: {text}. {remedy}") from error
+
+
+def _wrong_entry(path: Path, column: int, kind: str, complaint: str) -> tuple[str, str]:
+    """What is wrong with an entry, and where; Arrow does not say in which row."""
+    name, entry = dialect_of(path).names[column], complaint.partition("'")[2].removesuffix("'")
+    row, place = 0, ""
+    for batch in _open_csv(path, [name], {name: pa.string()}):
+        at = compute.index(compute.utf8_trim_whitespace(batch.column(0)), entry).as_py()
+        if at >= 0:
+            place = f" in row {row + at + 1:,}"
+            break
+        row += batch.num_rows
+    wanted = {"double": "number", "bool": "yes or no (true, false)"}.get(kind, kind)
+    remedy = "Correct the entry, or leave it empty where the value is not known."
+    return f"in column {name!r} no {wanted} but an {complaint}{place}", remedy
 
 
 def _check_columns(path: Path, names: list[str], first: list[str] | None, other: Path) -> None:
@@ -179,7 +236,7 @@ def _check_columns(path: Path, names: list[str], first: list[str] | None, other:
         raise ValueError(f"Expected the columns of {other} in {path}, got others: {differing}. Use equal files.")
 
 
-def _csv_options(path: Path, columns: Sequence[str] | None, types: Mapping[str, Any], block: int | None) -> Any:
+def _csv_options(path: Path, columns: Sequence[str] | None, types: Mapping[str, Any], block: int) -> Any:
     found = dialect_of(path)
     # the names are ours: stripped, and blank ones numbered
     reading = csv.ReadOptions(column_names=found.names, skip_rows=found.header_lines, block_size=block)
@@ -187,15 +244,20 @@ def _csv_options(path: Path, columns: Sequence[str] | None, types: Mapping[str, 
     converting = csv.ConvertOptions(
         decimal_point=found.decimal,
         strings_can_be_null=True,  # an empty field is no label
-        null_values=[*csv.ConvertOptions().null_values, "?"],
+        null_values=_missing_words(),
         include_columns=None if columns is None else list(columns),
         column_types=dict(types),
     )
     return {"read_options": reading, "parse_options": parsing, "convert_options": converting}
 
 
-def _read_csv(path: Path, columns: Sequence[str] | None) -> Any:
-    return csv.read_csv(path, **_csv_options(path, columns, {}, None))
+def _missing_words() -> list[str]:
+    words = [*csv.ConvertOptions().null_values, *_MISSING_WORDS]
+    return [f"{left}{word}{right}" for word in words for left in _BLANKS for right in _BLANKS]
+
+
+def _read_csv(path: Path, columns: Sequence[str] | None, types: Mapping[str, Any]) -> Any:
+    return csv.read_csv(path, **_csv_options(path, columns, types, _BLOCK))
 
 
 def _open_csv(path: Path, columns: Sequence[str] | None, types: Mapping[str, Any]) -> Any:
@@ -226,7 +288,7 @@ def _arrow_batches(path: Path, columns: list[str], types: Any, rows: int) -> Ite
         yield from opened
 
 
-def _read_arrow(path: Path, columns: Sequence[str] | None) -> Any:
+def _read_arrow(path: Path, columns: Sequence[str] | None, types: Any) -> Any:
     try:
         return feather.read_table(path, columns=None if columns is None else list(columns))
     except pa.ArrowInvalid:
@@ -234,7 +296,7 @@ def _read_arrow(path: Path, columns: Sequence[str] | None) -> Any:
         return table if columns is None else table.select(list(columns))
 
 
-def _npz_table(path: Path, columns: Sequence[str] | None) -> Any:
+def _npz_table(path: Path, columns: Sequence[str] | None, types: Any = None) -> Any:
     parts = npz.columns(path)
     return pa.table({name: pa.array(parts[name]) for name in (parts if columns is None else columns)})
 
@@ -248,7 +310,7 @@ def _is_decimal(name: str) -> bool:
 
 _READ = {
     "csv": _read_csv,
-    "parquet": lambda path, columns: parquet.read_table(path, columns=columns),
+    "parquet": lambda path, columns, types: parquet.read_table(path, columns=columns),
     "arrow": _read_arrow,
     "npz": _npz_table,
 }

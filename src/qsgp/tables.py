@@ -2,6 +2,7 @@
 
 import numbers
 import re
+import warnings
 from collections import Counter
 from typing import Any
 
@@ -11,11 +12,24 @@ import torch
 _SHOWN = 5  # columns named in a message
 _NUMERIC = re.compile(r"(u?int\d|float|double|half|bool|decimal|number|complex|sparse)", re.IGNORECASE)
 LARGEST_INPUT = 1e300
+_LEAST_MEAN_WEIGHT = 0.1  # below this weights are more often shares than counts
 LARGEST_TARGET = 1e150  # its square is still a number
 _ENCODE = (
     "Drop them, or encode them first, for example with sklearn.preprocessing.OneHotEncoder in a Pipeline "
     "(dates: as numbers of days)."
 )
+
+
+def dense(table: Any, limit: int) -> Any:
+    """A sparse table as an array, if this takes at most ``limit`` bytes."""
+    need = 8 * int(np.prod(table.shape))
+    if need > limit:
+        raise ValueError(
+            f"Expected a sparse table that fits into max_memory = {limit:,} bytes as an array, got one of shape "
+            f"{table.shape}, which takes {need:,}. Reduce its columns first, for example with "
+            "sklearn.decomposition.TruncatedSVD, pass fewer rows in one call, or raise max_memory."
+        )
+    return table.toarray()
 
 
 def as_array_like(table: Any) -> Any:
@@ -147,6 +161,13 @@ def check_weights(weight: np.ndarray) -> None:
     if not len(used):
         raise ValueError("Expected a weight above zero, got none. A weight of zero leaves a row out.")
     mean = float(np.mean(used / used.max()) * used.max())
+    if 1e-9 < mean < _LEAST_MEAN_WEIGHT:
+        warnings.warn(
+            f"The weights sum to {mean * len(used):.3g} for {len(used)} rows. A weight says how often a row counts: a "
+            f"model of {len(used)} rows that count {mean:.3g} times each learns little. To say only which rows matter "
+            "more, rescale the weights to a mean of one: sample_weight / sample_weight.mean().",
+            stacklevel=2,
+        )
     if not 1e-9 < mean < 1e9:
         raise ValueError(
             f"Expected weights with a mean between 1e-9 and 1e9, got {used.min():.3g} to {used.max():.3g} around "

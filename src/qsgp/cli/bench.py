@@ -58,5 +58,5 @@ def benchmarks() -> dict[str, Path]:
 
 
 def _first_line(script: Path) -> str:
-    text = script.read_text().partition('"""')[2]
+    text = script.read_text("utf-8").partition('"""')[2]
     return text.partition("\n")[0].strip().removesuffix('"""')

@@ -14,7 +14,7 @@ from qsgp.cli.targets import known_targets
 from qsgp.cli.writing import check_output
 from qsgp.columns import Columns
 from qsgp.models import load
-from qsgp.reading import find
+from qsgp.reading import check_names, find, schema
 
 try:
     import pyarrow as pa
@@ -90,7 +90,10 @@ def _rows(
     if name is None:
         raise typer.BadParameter("Expected --target: the model file does not say which column it predicts.")
     about = columns_of(model, paths[0], columns, [name])
-    return Rows(model, about, paths, missing or about.missing, others=[name]), name
+    check_names([name], schema(paths[0]).names, paths[0])
+    numbers = not hasattr(model, "classes_") and not pa.types.is_boolean(schema(paths[0]).field(name).type)
+    as_numbers = [name] if numbers else []
+    return Rows(model, about, paths, missing or about.missing, others=[name], as_numbers=as_numbers), name
 
 
 def _portions(rows: Rows, target: str) -> Iterator[tuple[Any, np.ndarray]]:

@@ -11,7 +11,7 @@ import typer
 
 from qsgp.cli import scores
 from qsgp.cli.info import known_rows
-from qsgp.cli.preparing import Prepared, prepare
+from qsgp.cli.preparing import Prepared, Wanted, prepare
 from qsgp.cli.progress import train
 from qsgp.cli.talk import AsJson, ColumnList, Device, Files, MaxMemory, Missing, Quiet, count, number, say, show
 from qsgp.cli.targets import Task
@@ -29,6 +29,9 @@ def fit(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The model.")] = Path("model.qsgp"),
     columns: ColumnList = None,
     drop: Annotated[list[str] | None, typer.Option(metavar="NAMES", help="Columns to leave out, with commas.")] = None,
+    categories: Annotated[
+        list[str] | None, typer.Option(metavar="NAMES", help="Columns of categories, even if they look like numbers.")
+    ] = None,
     weight: Annotated[str | None, typer.Option(metavar="NAME", help="A column: how often a row counts.")] = None,
     task: Annotated[Task, typer.Option(help="Decided by the target unless said.")] = "auto",
     missing: Annotated[Missing, typer.Option(help="Rows that lack an input: stop, leave out, or fill in.")] = "error",
@@ -58,7 +61,7 @@ def fit(
     check_output(output)
     if task == "auto" and likelihood != "auto":
         task = "classification" if likelihood == "logistic" else "regression"
-    data = prepare(find(files), target, weight, columns, drop, task, missing)
+    data = prepare(find(files), Wanted(target, weight, columns, drop, categories, task, missing))
     for note in data.notes:
         say(note, quiet)
     parts = _split(len(data.y), holdout, _CALIBRATION if calibrate else 0.0, seed)

@@ -1,6 +1,5 @@
 """The program `qsgp`: its commands, and how it speaks when something goes wrong."""
 
-import sys
 import traceback
 import warnings
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from qsgp.cli.evaluate import evaluate, report
 from qsgp.cli.fit import fit
 from qsgp.cli.info import info
 from qsgp.cli.predict import predict
-from qsgp.cli.talk import own_version, say
+from qsgp.cli.talk import own_version, say, speak_safely
 
 EXAMPLES: dict[Callable[..., None], list[str]] = {
     fit: [
@@ -109,5 +108,4 @@ def _register() -> None:
 
 
 _register()
-if hasattr(sys.stdout, "reconfigure") and sys.stdout.encoding.lower() in ("ascii", "ansi_x3.4-1968"):
-    sys.stdout.reconfigure(errors="replace")  # names of columns may hold any letter
+speak_safely()

@@ -57,7 +57,7 @@ def predict(
         _policy(about, missing),
         kept,
         _unchanged(output, kept, about),
-        _OTHERWISE,
+        otherwise=_OTHERWISE,
     )
     done = 0
     with table_writer(output) as write:

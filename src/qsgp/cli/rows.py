@@ -11,7 +11,7 @@ import numpy as np
 
 from qsgp.cli.talk import count, listed
 from qsgp.columns import Column, Columns, Encoded, encode
-from qsgp.reading import batches, check_names, schema
+from qsgp.reading import batches, check_names, index_columns, schema
 
 try:
     import pyarrow as pa
@@ -33,7 +33,8 @@ def picked(given: Sequence[str] | None, names: Sequence[str], path: Path) -> lis
 
 def columns_of(model: Any, path: Path, given: Sequence[str] | None, others: Sequence[str]) -> Columns:
     """How a model's inputs come from a file: as stored by `qsgp fit`, by the names of its inputs, or in order."""
-    names = schema(path).names
+    found = schema(path)
+    names = found.names
     if given:
         chosen = picked(given, names, path)
         _check_width(model, chosen, path)
@@ -45,7 +46,7 @@ def columns_of(model: Any, path: Path, given: Sequence[str] | None, others: Sequ
             check_names(stored.names, names, path, _NEEDED)
             return stored
     if not known:
-        known = [name for name in names if name not in others]
+        known = [name for name in names if name not in [*others, *index_columns(found)]]
         _check_width(model, known, path)
     check_names(known, names, path, _NEEDED)
     return Columns(tuple(Column(name, "number") for name in known))
@@ -78,13 +79,15 @@ class Rows:
     missing: str  # "error", "mean", or "drop": leave such rows out
     others: list[str] = field(default_factory=list)  # columns to hand over beside the inputs
     as_text: list[str] = field(default_factory=list)  # those of them that a text file hands over unchanged
+    as_numbers: list[str] = field(default_factory=list)  # those whose first lines may look like something else
     otherwise: str = "--missing drop to leave these rows out"
     unseen: Counter[tuple[str, str]] = field(default_factory=Counter)
     left_out: int = 0
 
     def __iter__(self) -> Iterator[Portion]:
         names = list(dict.fromkeys([*self.columns.names, *self.others]))
-        types = {name: pa.string() for name in self.as_text} | self.columns.types
+        types = dict.fromkeys(self.as_text, pa.string()) | dict.fromkeys(self.as_numbers, pa.float64())
+        types |= self.columns.types
         rows = max(256, min(65_536, _PORTION // (8 * max(1, len(self.columns.encoded)))))
         for table in batches(self.files, names, types, rows):
             encoded = encode(self.columns, table)
@@ -129,4 +132,4 @@ def missing_words(lacking: dict[str, int], path: Path, otherwise: str) -> str:
 
 def lacking_by_column(columns: Columns, encoded: Encoded) -> dict[str, int]:
     """Rows without a value, for each column of the file."""
-    return {c.name: int(np.isnan(encoded.columns[c.encoded[0]]).sum()) for c in columns.inputs}
+    return {name: int(np.isnan(encoded.columns[inputs[0]]).sum()) for name, inputs in columns.encoded_by_column.items()}

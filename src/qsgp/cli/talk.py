@@ -1,7 +1,9 @@
 """What the program prints: notes on stderr, results on stdout as words or JSON, and the options all commands share."""
 
+import contextlib
 import importlib.metadata
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -23,7 +25,22 @@ Missing = Literal["error", "drop", "mean"]
 def say(text: str, quiet: bool = False) -> None:
     """A note for the person: never among the results."""
     if not quiet:
-        print(text, file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):  # a full or vanished stderr is no reason to stop
+            print(text, file=sys.stderr, flush=True)
+
+
+def speak_safely() -> None:
+    """Streams that are closed, or cannot show every letter, must neither end the program nor mix their contents."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:  # closed: the next file that is opened would get its number, and what is said there
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # print takes None for stdout
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # names of columns and files may hold any letter
 
 
 def show(results: Mapping[str, Any], as_json: bool, words: str) -> None:

@@ -5,13 +5,14 @@ from typing import Any, Literal
 import numpy as np
 
 from qsgp.cli.talk import count
-from qsgp.columns import is_text
+from qsgp.entries import as_text, is_text, strange_entry
 
 try:
     from pyarrow import compute, types
 except ImportError:  # the extra is not installed: `reading` says so
     compute = types = None
 
+_LARGEST_WHOLE = 2**53  # up to here every whole number is a float64 of its own
 Task = Literal["auto", "regression", "classification"]
 _FEW, _EACH = 10, 5  # whole numbers are labels if there are at most so many, each met so often on average
 
@@ -25,11 +26,16 @@ def decide(name: str, values: Any, task: str) -> tuple[str, str]:
     if task != "auto":
         return task, f"{count(distinct, 'different value')}; {task} was asked for"
     if is_text(values.type):
+        if (strange := strange_entry(values)) is not None:
+            raise ValueError(
+                f"Expected numbers in the target {name!r}, got {strange}. Correct it, leave it empty where the value "
+                "is not known, or use --task classification if these are labels."
+            )
         if distinct > _FEW and 2 * distinct > len(known):
             raise ValueError(
                 f"Expected numbers or labels in the target {name!r}, got {distinct:,} different texts in "
-                f"{count(len(known))}, such as {str(known[0])!r}. Correct entries that are no plain numbers, or use "
-                "--task classification if they are labels."
+                f"{count(len(known))}, such as {str(known[0])!r}. Name another column, or use --task classification "
+                "if they are labels."
             )
         return "classification", f"texts ({count(distinct, 'label')}), hence classification"
     if types.is_boolean(values.type):
@@ -37,6 +43,8 @@ def decide(name: str, values: Any, task: str) -> tuple[str, str]:
     if not (types.is_integer(values.type) or types.is_floating(values.type) or types.is_decimal(values.type)):
         raise ValueError(f"Expected numbers or labels in the target {name!r}, got {values.type}. Name another column.")
     numbers = np.asarray(known.to_numpy(), dtype=np.float64)
+    if types.is_floating(values.type) and distinct <= _FEW:
+        _refuse_merged(name, numbers)
     if distinct == 1 or not (numbers == np.floor(numbers)).all():
         return "regression", "numbers, hence regression" if distinct > 1 else "a single value, hence regression"
     if distinct == 2 or (distinct <= _FEW and len(known) >= _EACH * distinct):
@@ -46,24 +54,43 @@ def decide(name: str, values: Any, task: str) -> tuple[str, str]:
     return "regression", f"{distinct:,} different whole numbers, hence regression (--task classification for labels)"
 
 
-def known_targets(name: str, values: Any, *, labels: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Targets, or ``labels``, and which of them are known."""
-    values = values.combine_chunks()
-    text = is_text(values.type)
-    if not labels and not (types.is_integer(values.type) or types.is_floating(values.type) or _is_plain(values.type)):
-        raise ValueError(
-            f"Expected numbers in the target {name!r}, got {values.type} such as {str(values.drop_null()[0])!r}. "
-            "Name another column, or use --task classification for labels."
-        )
-    known = values.is_valid().to_numpy(zero_copy_only=False)
-    if text:
-        return np.array(compute.utf8_trim_whitespace(values.cast("string")).to_pylist(), dtype=object), known
-    if labels and types.is_boolean(values.type):
-        return values.fill_null(False).to_numpy(zero_copy_only=False), known
+def known_targets(name: str, values: Any, *, labels: bool, role: str = "target") -> tuple[np.ndarray, np.ndarray]:
+    """Targets, or ``labels``, and which of them are known; ``role`` is what a message calls the column."""
+    kind, values = values.type, values.combine_chunks()
+    if not labels and not (types.is_integer(kind) or types.is_floating(kind) or _is_plain(kind)):
+        wrong = strange_entry(values, 0) if is_text(kind) else None
+        remedy = "Correct it, or name another column."
+        if role == "target":
+            remedy = "Correct it, name another column, or use --task classification for labels."
+        raise ValueError(f"Expected numbers in the {role} {name!r}, got {wrong or kind}. {remedy}")
+    if is_text(kind):
+        text = as_text(values)
+        return np.array(text.to_pylist(), dtype=object), _valid(text)
+    if labels and types.is_boolean(kind):
+        return values.fill_null(False).to_numpy(zero_copy_only=False), _valid(values)
+    if labels and types.is_integer(kind):
+        return values.fill_null(0).to_numpy(zero_copy_only=False), _valid(values)
     numbers = np.asarray(values.cast("float64", safe=False).to_numpy(zero_copy_only=False))
-    known &= ~np.isnan(numbers)
+    known = _valid(values) & ~np.isnan(numbers)
     whole = labels and bool((numbers[known] == np.floor(numbers[known])).all())
+    if whole:
+        _refuse_merged(name, numbers[known])
     return (np.where(known, numbers, 0).astype(np.int64) if whole else numbers), known
+
+
+def _refuse_merged(name: str, numbers: np.ndarray) -> None:
+    """Whole numbers too long for 64 bits are read as float64, where different ones become one."""
+    largest = np.abs(numbers).max(initial=0)
+    if largest > _LARGEST_WHOLE and (numbers == np.floor(numbers)).all():
+        raise ValueError(
+            f"Expected labels of at most 18 digits in the target {name!r}, got {largest:.0f}: different labels of that "
+            "length cannot be told apart. Shorten them or put a letter before each; --task regression takes them as "
+            "quantities."
+        )
+
+
+def _valid(values: Any) -> np.ndarray:
+    return np.asarray(values.is_valid().to_numpy(zero_copy_only=False))
 
 
 def _is_plain(kind: Any) -> bool:

@@ -10,7 +10,7 @@ from csv import writer
 from pathlib import Path
 from typing import Any
 
-from qsgp.columns import is_text
+from qsgp.entries import is_text
 from qsgp.files import TEMPORARY, check_writable
 from qsgp.reading import READERS
 
@@ -41,6 +41,8 @@ def check_table_output(output: str) -> None:
 def table_writer(output: str) -> Iterator[Callable[[Any], None]]:
     """What takes one portion after another: ``-`` is CSV on stdout. An older file stays until the new one is whole."""
     if output == "-":
+        if sys.stdout is None:
+            raise ValueError("Expected stdout to write to, got a closed one. Name a file with -o.")
         with _Portions("csv", ",", sys.stdout.buffer) as portions:
             yield portions.write
         sys.stdout.buffer.flush()
