@@ -69,7 +69,7 @@ def report(
     It is judged by rows it has not seen: errors, calibration, relevance of inputs, surprises. The page needs no
     network. Open it in a browser.
     """
-    check_output(output, [".html", ".htm"])
+    check_output(output, [model_file, *find(files)], [".html", ".htm"])
     model = load(model_file, device).set_params(max_memory=max_memory)
     rows, name = _rows(model, files, target, columns, missing)
     inputs, y = zip(*_portions(rows, name), strict=True)

@@ -55,10 +55,11 @@ def fit(
     Texts become one input for each category; the model file remembers how, so that predict can read another file.
     Ctrl-C keeps what was learned: the model is written, and the exit code is 130.
     """
-    check_output(output)
+    paths = find(files)
+    check_output(output, paths)
     if task == "auto" and likelihood != "auto":
         task = "classification" if likelihood == "logistic" else "regression"
-    data = prepare(find(files), target, weight, columns, drop, task, missing)
+    data = prepare(paths, target, weight, columns, drop, task, missing)
     for note in data.notes:
         say(note, quiet)
     parts = _split(len(data.y), holdout, _CALIBRATION if calibrate else 0.0, seed)

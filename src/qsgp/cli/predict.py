@@ -46,8 +46,8 @@ def predict(
     """
     model = load(model_file, device).set_params(max_memory=max_memory)
     levels = _levels(model, interval, quantiles)
-    check_table_output(output)
     paths = find(files)
+    check_table_output(output, [model_file, *paths])
     kept = picked(keep, schema(paths[0]).names, paths[0])
     about = columns_of(model, paths[0], columns, kept)
     rows = Rows(
