@@ -85,11 +85,12 @@ def write_model(
 
 
 def read_model(
-    path: str | os.PathLike[str], device: str | torch.device = "cpu"
+    path: str | os.PathLike[str], device: str | torch.device = "cpu", most: int | None = None
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """(header, tensors on ``device``) of a file of `write_model`; `FileError` for anything else. Runs no code.
 
-    Nothing is allocated on the word of the file: its declared sizes must first add up to its real size.
+    Nothing is allocated on the word of the file: its declared sizes must first add up to its real size, and that be at
+    most ``most`` bytes (a file with holes can be larger than the disk it lies on).
     """
     if Path(path).exists() and not Path(path).is_file():
         raise _refusal(path, "a folder or device", "Name the file itself.")
@@ -110,6 +111,8 @@ def read_model(
         expected = 8 + length + sum(_size(code, shape) for code, shape in layout.values())
         if size != expected:
             raise _altered(path, f"{size} bytes instead of {expected}")
+        if most is not None and size > most:
+            raise _refusal(path, f"one of {size} bytes, more than max_memory = {most}", "Raise max_memory.")
 
         digest = hashlib.sha256(_start(about, NO_DIGEST, layout))
         tensors = {}
