@@ -513,7 +513,8 @@ KILLER = """
 import os, random, signal, sys, time
 from pathlib import Path
 import torch
-from qsgp.files import TEMPORARY, read_model, write_model
+from qsgp.atomic import TEMPORARY
+from qsgp.files import read_model, write_model
 
 torch.set_num_threads(1)
 folder = Path(sys.argv[1])

@@ -6,6 +6,8 @@ import os
 import re
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +15,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qsgp.files import TEMPORARY, FileError, read_model, write_model
+from qsgp.atomic import TEMPORARY, check_folder
+from qsgp.files import FileError, read_model, write_model
+from qsgp.locks import only_run
 
+MARK = "checkpoint-"  # in the names of unfinished files: those without it belong to others
 CHUNK_BYTES = 2**16
 CHUNKS = 1024
 
 
 class Checkpoints:
-    """The folder of one run: two runs at the same time need two folders."""
+    """The folder of one run: two runs at the same time need two folders, and `claimed` sees to it."""
 
     def __init__(self, folder: str | os.PathLike[str], keep: int = 2, every_seconds: float = 60.0) -> None:
         if keep < 1:
@@ -29,6 +34,27 @@ class Checkpoints:
             raise ValueError(f"Expected every_seconds >= 0, got {every_seconds}. Use 0 to save at every chance.")
         self.folder, self.keep, self.every_seconds = Path(folder), keep, every_seconds
         self._last = time.monotonic()
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """The folder is made, can be written to and is this run's alone; said before the work, not after it.
+
+        Unfinished checkpoints of a run that was killed are removed, and nothing else: while the folder is locked,
+        nobody can be writing them.
+        """
+        with ExitStack() as held:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                check_folder(self.folder)
+                held.enter_context(only_run(self.folder))
+            except OSError as error:
+                raise OSError(
+                    f"Expected a checkpoint folder that can be written to, got {self.folder} "
+                    f"({error.strerror or 'no right to write'}). Name another folder."
+                ) from error
+            for path in self.folder.glob(f"{TEMPORARY}{MARK}*.tmp"):
+                path.unlink(missing_ok=True)
+            yield
 
     def due(self) -> bool:
         """``every_seconds`` have passed since the last save, or since the start."""
@@ -42,16 +68,15 @@ class Checkpoints:
         """
         if step < 0:
             raise ValueError(f"Expected step >= 0, got {step}. Count steps from 0.")
+        self._last = time.monotonic()  # of a failed save too: not every step is another attempt
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"step-{step:09d}.qsgp"
-        write_model(path, header, tensors)
+        write_model(path, header, tensors, MARK)
         saved = self._steps()
         kept = sorted(number for number in saved if number <= step)[-self.keep :]
         for number, old in saved.items():
             if number not in kept:
                 old.unlink(missing_ok=True)
-        for unfinished in self.folder.glob(f"{TEMPORARY}*.tmp"):  # of a process that was killed
-            unfinished.unlink(missing_ok=True)
         self._last = time.monotonic()
         return path
 

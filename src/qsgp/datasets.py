@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Shaped
 
+from qsgp.atomic import written
+
 Rows = Float[np.ndarray, "n d"]
 
 # The regression sets and 10 train-test splits of Yang et al. (2015), as published by T. W. Evans (MIT licence).
@@ -254,12 +256,11 @@ def _read_csv(content: bytes) -> Float[np.ndarray, "rows columns"]:
 
 
 def _store(path: Path, arrays: dict[str, np.ndarray]) -> Path:
-    """Write beside and rename: a reader never meets half a file."""
+    """A reader never meets half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(f".{os.getpid()}.part")
-    with draft.open("wb") as file:
+    with written(path) as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-    return draft.replace(path)
+    return path
 
 
 def _check_split(name: str, split: int, splits: int) -> None:

@@ -12,7 +12,6 @@ import json
 import math
 import os
 import platform
-import secrets
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from qsgp.atomic import written
+
 FORMAT = 1
-TEMPORARY = ".qsgp-"  # how the names of unfinished files begin
 
 HEADER_LIMIT = 16 * 2**20
 DEPTH_LIMIT = 50
@@ -49,11 +49,13 @@ class FileError(ValueError):
     """A file that is not what it should be, or content that a file cannot hold."""
 
 
-def write_model(path: str | os.PathLike[str], header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+def write_model(
+    path: str | os.PathLike[str], header: dict[str, Any], tensors: dict[str, Tensor], mark: str = ""
+) -> None:
     """Write all or nothing: whatever ``path`` held before stays until the new file is safely on disk.
 
     ``header`` holds what JSON gives back unchanged: dict with str keys, list, str, int, finite float, bool, None.
-    Tensors may live on any device in any memory order. Only a killed process can leave a temporary file behind.
+    Tensors may live on any device in any memory order. ``mark`` is that of `atomic.written`.
     """
     if fault := _fault(header):
         raise FileError(
@@ -76,36 +78,19 @@ def write_model(path: str | os.PathLike[str], header: dict[str, Any], tensors: d
             "Store long lists as tensors."
         )
 
-    target = Path(os.path.realpath(path))  # a link keeps pointing to its file
-    check_writable(target)
-    temporary = target.parent / f"{TEMPORARY}{secrets.token_hex(8)}.tmp"
-    try:
-        with open(temporary, "xb") as file:
-            file.write(start)
-            for name in names:
-                file.write(_bytes(held[name]))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync_folder(target.parent)
-
-
-def check_writable(path: Path) -> None:
-    """Its folder is there, and it is not a folder itself."""
-    if path.is_dir() or not path.parent.is_dir():
-        came = "a folder of that name" if path.is_dir() else f"no folder {path.parent}"
-        raise FileNotFoundError(f"Expected a place for the file {path}, got {came}. Make the folder, or name another.")
+    with written(path, mark) as file:
+        file.write(start)
+        for name in names:
+            file.write(_bytes(held[name]))
 
 
 def read_model(
-    path: str | os.PathLike[str], device: str | torch.device = "cpu"
+    path: str | os.PathLike[str], device: str | torch.device = "cpu", most: int | None = None
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """(header, tensors on ``device``) of a file of `write_model`; `FileError` for anything else. Runs no code.
 
-    Nothing is allocated on the word of the file: its declared sizes must first add up to its real size.
+    Nothing is allocated on the word of the file: its declared sizes must first add up to its real size, and that be at
+    most ``most`` bytes (a file with holes can be larger than the disk it lies on).
     """
     if Path(path).exists() and not Path(path).is_file():
         raise _refusal(path, "a folder or device", "Name the file itself.")
@@ -126,6 +111,8 @@ def read_model(
         expected = 8 + length + sum(_size(code, shape) for code, shape in layout.values())
         if size != expected:
             raise _altered(path, f"{size} bytes instead of {expected}")
+        if most is not None and size > most:
+            raise _refusal(path, f"one of {size} bytes, more than max_memory = {most}", "Raise max_memory.")
 
         digest = hashlib.sha256(_start(about, NO_DIGEST, layout))
         tensors = {}
@@ -263,16 +250,6 @@ def versions() -> dict[str, str]:
     except importlib.metadata.PackageNotFoundError:  # run from the source tree
         own = "unknown"
     return {"qsgp": own, "torch": str(torch.__version__), "python": platform.python_version()}
-
-
-def _sync_folder(folder: Path) -> None:
-    """The new name itself reaches the disk. Only POSIX systems can open a folder for this."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _refusal(path: str | os.PathLike[str], came: str, remedy: str) -> FileError:

@@ -16,6 +16,7 @@ from qsgp.conformal import Conformal, Temperature, fit_conformal
 from qsgp.estimator import Estimator, all_or_nothing
 from qsgp.files import FileError, read_model
 from qsgp.keywords import device as usable_device
+from qsgp.memory import budget
 from qsgp.stored import restore
 from qsgp.tables import as_target
 
@@ -304,9 +305,15 @@ def _probabilities(values: Any, name: str, remedy: str) -> np.ndarray:
 ESTIMATORS = {cls.__name__: cls for cls in (QSGPRegressor, QSGPClassifier, QSRVMRegressor, QSRVMClassifier)}
 
 
-def load(path: str | os.PathLike[str], device: str = "cpu") -> Any:
-    """A model written by ``save``, on ``device`` ("auto": a GPU if there is one). Runs no code from the file."""
-    about, tensors = read_model(path, usable_device(device))
+def load(path: str | os.PathLike[str], device: str = "cpu", max_memory: int | str = "auto") -> Any:
+    """A model written by ``save``, on ``device`` ("auto": a GPU if there is one). Runs no code from the file.
+
+    It takes ``max_memory`` at most, or is refused before it is made. "auto" is half of what is free, and for a small
+    file less: one that claims more than it looks like needs a word from you.
+    """
+    device = usable_device(device)
+    limit = min(budget(max_memory, place) for place in {"cpu", device})
+    about, tensors = read_model(path, device, limit)
     match about:
         case {"estimator": str(name), "parameters": dict(parameters)} if name in ESTIMATORS:
             try:
@@ -315,5 +322,5 @@ def load(path: str | os.PathLike[str], device: str = "cpu") -> Any:
                 raise FileError(f"Expected keywords of {name} in {path}, got others: {error}.") from error
         case _:
             raise FileError(f"Expected a model of {', '.join(ESTIMATORS)} in {path}, got something else.")
-    restore(model, about, tensors)
+    restore(model, about, tensors, limit, trusted=max_memory != "auto")
     return model

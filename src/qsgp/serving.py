@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from qsgp.atomic import place_for, written
 from qsgp.bases import Fourier, Grid, Inducing, KernelFunctions
-from qsgp.files import check_writable
 from qsgp.interfaces import Likelihood
 from qsgp.pathwise import prior_tables
 from qsgp.posteriors import ClosedForm, Features, FourierWeights, KernelFunctionsAtRows, Posterior
@@ -249,7 +249,7 @@ def export(module: Serving, path: str | os.PathLike[str], d: int) -> None:
             f"Expected a path ending in .onnx (ONNX, opset {OPSET}) or .pt2 (torch.export), got {path.name}. "
             "To store the model for qsgp itself use save."
         )
-    check_writable(path)
+    place_for(path)
     size = sum(tensor.nbytes for tensor in module.buffers())
     if path.suffix == ".onnx" and size > LARGEST:
         raise ValueError(
@@ -259,26 +259,23 @@ def export(module: Serving, path: str | os.PathLike[str], d: int) -> None:
     module = module.eval()
     example = torch.zeros(3, d, dtype=torch.float64)
     shapes = {"x": {0: torch.export.Dim("rows", min=1)}}
-    unfinished = path.with_name(f".{path.name}.unfinished{path.suffix}")
-    try:
-        with torch.no_grad():
-            module(example)  # quadrature nodes are kept: made while tracing they would be no numbers
-            program = torch.export.export(module, (example,), dynamic_shapes=shapes)
+    with torch.no_grad():
+        module(example)  # quadrature nodes are kept: made while tracing they would be no numbers
+        program = torch.export.export(module, (example,), dynamic_shapes=shapes)
+        with written(path) as file:
             if path.suffix == ".pt2":
-                torch.export.save(program, unfinished)
+                torch.export.save(program, file)
             else:
-                _to_onnx(program, unfinished, module.classes is not None)
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+                file.write(_onnx(program, module.classes is not None))
 
 
-def _to_onnx(program: Any, path: Path, classifier: bool) -> None:
+def _onnx(program: Any, classifier: bool) -> bytes:
     if onnxscript is None:
         raise ImportError("Expected onnx and onnxscript for export, got none. Run pip install 'qsgp[export]'.")
     names = ["probabilities"] if classifier else ["mean_of_y", "std_of_y"]
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it reports packages that are not needed here
     with contextlib.redirect_stdout(io.StringIO()):
-        torch.onnx.export(
-            program, f=path, input_names=["x"], output_names=names, opset_version=OPSET, external_data=False
-        )
+        found = torch.onnx.export(program, input_names=["x"], output_names=names, opset_version=OPSET)
+    assert found is not None
+    content: bytes = found.model_proto.SerializeToString()
+    return content

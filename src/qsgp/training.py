@@ -3,6 +3,8 @@
 import math
 import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +18,7 @@ from qsgp.covariances import Chevron
 from qsgp.defaults import distinct, learn, make_basis, make_settings, some_rows
 from qsgp.dual_training import train_dual
 from qsgp.feature_training import train_features
+from qsgp.files import FileError
 from qsgp.fit import Fit, fit
 from qsgp.interfaces import Kernel, Likelihood
 from qsgp.interrupt import Halt, deferred_interrupt
@@ -54,7 +57,23 @@ def train(
     keep = torch.nonzero(weight > 0)[:, 0]
     if len(keep) < len(x):
         x, Y, weight = x[keep], Y[keep], weight[keep]
-    store = None if sizes.closed_form or options.checkpoint is None else Store(x, Y, weight, options, sizes)
+    with storing(x, Y, weight, options, sizes) as store:
+        trained = _train(x, Y, weight, options, sizes, report, units, store)
+    if trained.relevant is not None:
+        trained.relevant = keep[trained.relevant]
+    return trained
+
+
+def _train(
+    x: Tensor,
+    Y: Tensor,
+    weight: Tensor,
+    options: Options,
+    sizes: Sizes,
+    report: Report | None,
+    units: Tensor | None,
+    store: "Store | None",
+) -> Trained:
     with deferred_interrupt() as pressed:
         halt = Halt(pressed, options.max_time or math.inf)
         if store is not None and store.saved is not None:
@@ -76,10 +95,7 @@ def train(
             return train_dual(x, Y, weight, kernel, sites, options, sizes, halt, report)
     warn_if(pressed)
     left = replace(options, max_time=1e-3 if halt() else halt.left)
-    trained = train_table(x, Y, weight, kernel, sites, left, sizes, report, store)
-    if trained.relevant is not None:
-        trained.relevant = keep[trained.relevant]
-    return trained
+    return train_table(x, Y, weight, kernel, sites, left, sizes, report, store)
 
 
 def warn_if(pressed: threading.Event) -> None:
@@ -184,12 +200,24 @@ def posterior_of(problem: Problem, state: State, relevance: bool) -> tuple[Featu
     return Features(basis, likelihood, covariance, table, state.outputs), None if kept is None else kept.cpu()
 
 
+@contextmanager
+def storing(x: Tensor, Y: Tensor, weight: Tensor, options: Options, sizes: Sizes) -> Iterator["Store | None"]:
+    """The store of a run that has a checkpoint folder, which no other run may use meanwhile."""
+    if sizes.closed_form or options.checkpoint is None:
+        yield None
+        return
+    checkpoints = Checkpoints(options.checkpoint, every_seconds=options.checkpoint_seconds)
+    with checkpoints.claimed():
+        yield Store(checkpoints, x, Y, weight, options, sizes)
+
+
 class Store:
     """The checkpoint folder of one run: refuses other data or arguments, brings back what was learned, saves it."""
 
-    def __init__(self, x: Tensor, Y: Tensor, weight: Tensor, options: Options, sizes: Sizes) -> None:
-        assert options.checkpoint is not None
-        self._checkpoints = Checkpoints(options.checkpoint, every_seconds=options.checkpoint_seconds)
+    def __init__(
+        self, checkpoints: Checkpoints, x: Tensor, Y: Tensor, weight: Tensor, options: Options, sizes: Sizes
+    ) -> None:
+        self._checkpoints = checkpoints
         self._fingerprint = {name: _json(value) for name, value in vars(options).items() if name not in _FREE}
         self._fingerprint |= {f"{name} (auto)": _json(value) for name, value in vars(sizes).items()}
         arrays = {"inputs": x, "targets": Y, "weights": weight}
@@ -216,15 +244,23 @@ class Store:
         warnings.warn(f"Resumed from iteration {past.state.t} in {self._checkpoints.folder}.", stacklevel=4)
 
     def save(self, result: Fit, kernel: Kernel, sites: Likelihood, now: bool = False) -> None:
-        """When it is time, or ``now``; nothing is written twice."""
+        """When it is time, or ``now``; nothing is written twice. What was learned outlives a save that fails."""
         if not (now or self._checkpoints.due()) or result.state.t <= self._saved_at:
             return
         header: dict[str, Any] = {"fingerprint": self._fingerprint, "history": result.history}
         header |= {"seconds": result.seconds, "stopped": result.stopped, **describe(kernel, sites)}
         pending = torch.stack(result.pending) if result.pending else result.state.table.new_zeros(0)
         tensors = result.state.tensors() | tensors_of(kernel, sites) | {"pending": pending}
-        self._checkpoints.save(header, tensors, result.state.t)
-        self._saved_at = result.state.t
+        try:
+            self._checkpoints.save(header, tensors, result.state.t)
+        except (OSError, FileError) as error:
+            warnings.warn(
+                f"The checkpoint of iteration {result.state.t} was not written ({error}). Training goes on: the model "
+                "is fitted, but a killed run would go on from an earlier iteration. Make room, or name another folder.",
+                stacklevel=2,
+            )
+        else:
+            self._saved_at = result.state.t
 
 
 # What may differ between a run and its continuation: how long it may take, how much memory, where it is stored.

@@ -43,7 +43,7 @@ def evaluate(
     Regression: errors (RMSE), densities (MNLP, CRPS; less is better) and how many targets lie inside their 95 %
     interval. Classification: accuracy, log loss, and how far probabilities are from frequencies.
     """
-    model = load(model_file, device).set_params(max_memory=max_memory)
+    model = load(model_file, device, max_memory).set_params(max_memory=max_memory)
     rows, name = _rows(model, files, target, columns, missing)
     found = scores.judge(model, _portions(rows, name))
     for note in rows.notes("left out"):
@@ -69,8 +69,8 @@ def report(
     It is judged by rows it has not seen: errors, calibration, relevance of inputs, surprises. The page needs no
     network. Open it in a browser.
     """
-    check_output(output, [".html", ".htm"])
-    model = load(model_file, device).set_params(max_memory=max_memory)
+    check_output(output, [model_file, *find(files)], [".html", ".htm"])
+    model = load(model_file, device, max_memory).set_params(max_memory=max_memory)
     rows, name = _rows(model, files, target, columns, missing)
     inputs, y = zip(*_portions(rows, name), strict=True)
     named = not isinstance(inputs[0], np.ndarray)

@@ -1,5 +1,6 @@
 """`qsgp fit`: a model from a file."""
 
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -58,10 +59,11 @@ def fit(
     Texts become one input for each category; the model file remembers how, so that predict can read another file.
     Ctrl-C keeps what was learned: the model is written, and the exit code is 130.
     """
-    check_output(output)
+    paths = find(files)
+    check_output(output, paths)
     if task == "auto" and likelihood != "auto":
         task = "classification" if likelihood == "logistic" else "regression"
-    data = prepare(find(files), Wanted(target, weight, columns, drop, categories, task, missing))
+    data = prepare(paths, Wanted(target, weight, columns, drop, categories, task, missing))
     for note in data.notes:
         say(note, quiet)
     parts = _split(len(data.y), holdout, _CALIBRATION if calibrate else 0.0, seed)
@@ -82,10 +84,10 @@ def fit(
     interrupted = train(model, X, y, weights, quiet=quiet, judge=_watch(data, parts["holdout"]) if holdout else None)
     seconds = time.monotonic() - began
     model.columns_ = replace(data.columns, rows=len(y)).header()
-    model.save(output)  # before anything else can go wrong
+    _save(model, output)  # before anything else can go wrong
     if calibrate and not interrupted:
         model.calibrate(*_part(data, parts["calibration"])[:2])
-        model.save(output)
+        _save(model, output)
     found: dict[str, Any] = {"model": str(output), "estimator": name, "rows": len(y), "seconds": round(seconds, 3)}
     found |= {"interrupted": interrupted, "kernel": model.kernel_}
     words = f"Wrote {output}: {name}, kernel {model.kernel_}, {count(len(y))} in {number(seconds)} s."
@@ -100,6 +102,18 @@ def fit(
     if interrupted:
         say("Interrupted: the model is fitted as far as it came, and written.")
         raise typer.Exit(130)
+
+
+def _save(model: Any, output: Path) -> None:
+    """A disk may be full by now: hours of training are not lost to that."""
+    try:
+        model.save(output)
+    except OSError as error:
+        kept = Path(tempfile.mkdtemp(prefix="qsgp-")) / "model.qsgp"
+        model.save(kept)
+        raise OSError(
+            f"Expected to write {output}, got {error.strerror or error}. The model is kept at {kept}: move it."
+        ) from error
 
 
 def _split(rows: int, holdout: float, calibration: float, seed: int) -> dict[str, np.ndarray]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from qsgp.cli.talk import AsJson, ModelFile, aligned, number, show
+from qsgp.cli.talk import AsJson, ModelFile, aligned, number, printable, show
 from qsgp.columns import Columns
 from qsgp.memory import readable
 from qsgp.models import load
@@ -89,8 +89,8 @@ def _words(found: dict[str, Any]) -> str:
         if isinstance(value, list):
             return ", ".join(map(cell, value[:_SHOWN])) + (" ..." if len(value) > _SHOWN else "")
         if isinstance(value, dict):
-            return ", ".join(f"{name} {cell(entry)}" for name, entry in value.items())
-        return f"{value:,}" if isinstance(value, int) else str(value)
+            return ", ".join(f"{_one_line(name)} {cell(entry)}" for name, entry in value.items())
+        return f"{value:,}" if isinstance(value, int) else _one_line(str(value))
 
     shown = {name: value for name, value in found.items() if name != "inputs" and value not in (None, {})}
     shown["bytes"] = readable(found["bytes"])
@@ -98,6 +98,14 @@ def _words(found: dict[str, Any]) -> str:
     lines = [f"{name.replace('_', ' '):<{width}}{cell(value)}" for name, value in shown.items()]
     inputs = sorted(found["inputs"], key=lambda entry: -entry["relevance"])
     table = [("input", "lengthscale", "relevance")]
-    table += [(entry["name"], number(entry["lengthscale"]), f"{entry['relevance']:.3f}") for entry in inputs[:_SHOWN]]
+    table += [
+        (_one_line(entry["name"]), number(entry["lengthscale"]), f"{entry['relevance']:.3f}")
+        for entry in inputs[:_SHOWN]
+    ]
     more = f"\n... and {len(inputs) - _SHOWN} more" if len(inputs) > _SHOWN else ""
     return "\n".join(lines) + "\n\n" + aligned(table) + more
+
+
+def _one_line(name: str) -> str:
+    """A name cannot look like a line of ours."""
+    return printable(name).replace("\n", "\\n")

@@ -44,10 +44,10 @@ def predict(
     Results are mean and deviation of the target (noise included), or class and probabilities; columns named by --keep
     stand beside them. Files are read and written in portions: they may be larger than the memory.
     """
-    model = load(model_file, device).set_params(max_memory=max_memory)
+    model = load(model_file, device, max_memory).set_params(max_memory=max_memory)
     levels = _levels(model, interval, quantiles)
-    check_table_output(output)
     paths = find(files)
+    check_table_output(output, [model_file, *paths])
     kept = picked(keep, schema(paths[0]).names, paths[0])
     about = columns_of(model, paths[0], columns, kept)
     rows = Rows(

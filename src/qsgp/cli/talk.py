@@ -26,7 +26,7 @@ def say(text: str, quiet: bool = False) -> None:
     """A note for the person: never among the results."""
     if not quiet:
         with contextlib.suppress(OSError):  # a full or vanished stderr is no reason to stop
-            print(text, file=sys.stderr, flush=True)
+            print(printable(text), file=sys.stderr, flush=True)
 
 
 def speak_safely() -> None:
@@ -45,7 +45,15 @@ def speak_safely() -> None:
 
 def show(results: Mapping[str, Any], as_json: bool, words: str) -> None:
     """The result itself."""
-    print(json.dumps(results, indent=2) if as_json else words, flush=True)
+    print(json.dumps(results, indent=2) if as_json else printable(words), flush=True)
+
+
+def printable(text: str) -> str:
+    """Names come from files of others: what would command the terminal is shown as \\x1b and the like."""
+    return "".join(
+        letter if letter.isprintable() or letter == "\n" else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
 
 
 def number(value: float) -> str:

@@ -1,17 +1,15 @@
 """Results to a file or to stdout, portion by portion; a file appears whole or not at all."""
 
 import io
-import os
-import secrets
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from csv import writer
 from pathlib import Path
 from typing import Any
 
+from qsgp.atomic import place_for, refuse_inputs, written
 from qsgp.entries import is_text
-from qsgp.files import TEMPORARY, check_writable
 from qsgp.reading import READERS
 
 try:
@@ -21,20 +19,17 @@ except ImportError:  # the extra is not installed: `reading` says so
     pa = None
 
 
-def check_output(path: Path, endings: list[str] | None = None) -> None:
-    """Said before the work begins, not after: the folder is there and may be written to, the ending is known."""
-    check_writable(path)
+def check_output(path: Path, inputs: Iterable[str | Path] = (), endings: list[str] | None = None) -> None:
+    """Said before the work begins, not after: a file can be written there, it is no input, and its ending is known."""
+    place_for(path)
+    refuse_inputs(path, inputs)
     if endings is not None and path.suffix.lower() not in endings:
         raise ValueError(f"Expected a file ending in {', '.join(endings)} to write, got {path.name}. Rename it.")
-    if path.exists() and not path.is_file():
-        raise ValueError(f"Expected a place for a file at {path}, got a device. Use -o - for stdout.")
-    if not os.access(path.parent, os.W_OK):
-        raise PermissionError(f"Expected a folder that can be written to, got {path.parent.absolute()}. Name another.")
 
 
-def check_table_output(output: str) -> None:
+def check_table_output(output: str, inputs: Iterable[str | Path]) -> None:
     if output != "-":
-        check_output(Path(output), [ending for ending, kind in READERS.items() if kind != "npz"])
+        check_output(Path(output), inputs, [ending for ending, kind in READERS.items() if kind != "npz"])
 
 
 @contextmanager
@@ -47,19 +42,9 @@ def table_writer(output: str) -> Iterator[Callable[[Any], None]]:
             yield portions.write
         sys.stdout.buffer.flush()
         return
-    target = Path(os.path.realpath(output))  # a link keeps pointing to its file
-    temporary = target.parent / f"{TEMPORARY}{secrets.token_hex(8)}.tmp"
-    ending = target.suffix.lower()
-    try:
-        with open(temporary, "xb") as file:
-            with _Portions(READERS[ending], "\t" if ending == ".tsv" else ",", file) as portions:
-                yield portions.write
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    ending = Path(output).suffix.lower()
+    with written(output) as file, _Portions(READERS[ending], "\t" if ending == ".tsv" else ",", file) as portions:
+        yield portions.write
 
 
 class _Portions(ExitStack):

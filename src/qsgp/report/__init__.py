@@ -4,14 +4,14 @@
 """
 
 import os
-import secrets
 from pathlib import Path
 from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
+from qsgp.atomic import place_for, refuse_inputs, written
 from qsgp.evaluation import evaluate_all
-from qsgp.files import TEMPORARY, check_writable
+from qsgp.reading import find, is_path
 from qsgp.report.page import page
 from qsgp.report.sections import sections
 from qsgp.report.subject import Subject
@@ -34,15 +34,17 @@ def write_report(
     for the pictures; the scores are those of all. X may be a table or a path, as in ``predict``.
     """
     check_is_fitted(model)
-    place = Path(os.path.realpath(path))
-    check_writable(place)
+    place = place_for(path)
+    refuse_inputs(place, find(X) if is_path(X) else [])
     rows = model._inputs(X)
     found = evaluate_all(model, rows, y)
     if not 0 <= output < len(found):
         raise ValueError(f"Expected 0 <= output < {len(found)}, got {output}. Outputs are numbered from 0.")
     names = _target_names(y, len(found)) if target is None else _numbered(target, len(found))
     subject = Subject(model, rows, found, names, output)
-    _write(place, page(f"{names[output]}: report of a {type(model).__name__}", sections(subject)))
+    text = page(f"{names[output]}: report of a {type(model).__name__}", sections(subject))
+    with written(place) as file:
+        file.write(text.encode("utf-8"))
     return place
 
 
@@ -56,17 +58,3 @@ def _target_names(y: Any, outputs: int) -> list[str]:
 
 def _numbered(name: str, outputs: int) -> list[str]:
     return [name] if outputs == 1 else [f"{name} {k}" for k in range(outputs)]
-
-
-def _write(path: Path, text: str) -> None:
-    """All or nothing: an older page stays until the new one is whole."""
-    temporary = path.parent / f"{TEMPORARY}{secrets.token_hex(8)}.tmp"
-    try:
-        with open(temporary, "x", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
