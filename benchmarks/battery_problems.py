@@ -48,6 +48,11 @@ class Problem:
         return self.noise < NOISE_FREE
 
     @property
+    def rough(self) -> bool:
+        """One noise for all rows cannot be right: intervals wide enough somewhere are too wide elsewhere."""
+        return self.kind in ROUGH
+
+    @property
     def classes(self) -> bool:
         return self.kind in CLASSES
 
@@ -204,6 +209,7 @@ KINDS: dict[str, Kind] = {
     "two classes": Kind(uniform, additive),
     "three classes": Kind(uniform, additive),
 }
+ROUGH = {"step", "constant blocks", "rounded target", "skewed inputs", "outlier in y"}
 CLASSES = {"two classes": 2, "three classes": 3, "one class": 1}
 REFUSED = {"missing value": Kind(normal, linear), "one class": Kind(normal, linear)}
 

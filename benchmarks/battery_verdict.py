@@ -41,7 +41,7 @@ def kind_of(exception: str) -> str:
 def wrong_numbers(problem: Problem, row: dict[str, Any]) -> list[str]:
     if row["rmse_ref"] is None:
         return ["no reference"]
-    low, high = COVERAGE[0], 1.0 if problem.noise_free else COVERAGE[1]
+    low, high = COVERAGE[0], 1.0 if problem.noise_free or problem.rough else COVERAGE[1]
     wrong = [] if row["rmse"] <= most_error(problem, row) else ["rmse"]
     return wrong if low <= row["coverage"] <= high else [*wrong, "coverage"]
 
