@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 import torch
 from pyarrow import csv, feather, parquet
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 
 from qsgp import QSGPClassifier, QSGPRegressor, QSRVMClassifier, QSRVMRegressor, memory
 
@@ -418,3 +420,25 @@ def test_predictions_from_several_threads():
     assert len(found) == 4
     for got in found:
         np.testing.assert_allclose(np.stack(got), np.stack(expected), rtol=1e-9)
+
+
+def test_weights_that_are_shares_are_told():
+    X, y = np.random.default_rng(0).normal(size=(2, 50, 2))
+    with pytest.warns(UserWarning, match=r"sum to 1 for 50 rows.*how often a row counts.*sample_weight\.mean"):
+        QSGPRegressor(kernel="rbf").fit(X, y[:, 0], sample_weight=np.full(50, 1 / 50))
+
+
+@pytest.mark.filterwarnings("error")
+def test_weights_that_count_or_leave_out_rows_are_no_surprise():
+    X, y = np.random.default_rng(0).normal(size=(2, 50, 2))
+    for weight in (np.full(50, 0.5), (np.arange(50) % 25 == 0).astype(float)):
+        QSGPRegressor(kernel="rbf").fit(X, y[:, 0], sample_weight=weight)
+
+
+def test_the_encoder_that_errors_advise_works_as_it_comes():
+    """Its output is sparse."""
+    kind = np.random.default_rng(0).choice(["a", "b", "c"], (60, 1))
+    y = (kind[:, 0] == "a") + 0.0
+    sparse = make_pipeline(OneHotEncoder(), QSGPRegressor(kernel="rbf", random_state=0)).fit(kind, y)
+    dense = make_pipeline(OneHotEncoder(sparse_output=False), QSGPRegressor(kernel="rbf", random_state=0)).fit(kind, y)
+    np.testing.assert_array_equal(sparse.predict(kind), dense.predict(kind))

@@ -17,6 +17,7 @@ from scipy.stats import t as student
 
 import qsgp
 from golden.make import FOLDER
+from qsgp import plots
 from qsgp.evaluation import Classification, Regression
 from qsgp.report import words, write_report
 from qsgp.report.figures import draw
@@ -364,21 +365,21 @@ def normal_errors(n, scale=1.0, shift=0.0):
 )
 def test_the_sentences_follow_from_the_numbers(scale, shift, coverage, pit):
     found = normal_errors(2000, scale, shift)
-    said = words.coverage(found, False).replace("\u00a0", " ")
+    said = words.coverage(found).replace("\u00a0", " ")
     assert coverage in said and ("model.calibrate" in said) == (scale != 1 or shift != 0)
     assert pit.lower() in words.pit(found).lower()
-    assert "model.calibrate" not in words.coverage(found, True)
+    assert "model.calibrate" not in words.coverage(found, 500)
 
 
 def test_a_law_of_the_wrong_shape_is_told():
     """Errors of a t law with 3 degrees, scaled so that 95 % intervals are right: narrower ones hold too many."""
     z = student.ppf((np.arange(2000) + 0.5) / 2000, 3) * norm.ppf(0.975) / student.ppf(0.975, 3)
-    said = words.coverage(Regression.of(z, np.zeros(2000), np.ones(2000)), False)
+    said = words.coverage(Regression.of(z, np.zeros(2000), np.ones(2000)))
     assert "the 50 % ones are too wide" in said and "heavier tails" in said
 
 
 def test_few_rows_accuse_nobody():
-    assert "keep their word" in words.coverage(normal_errors(10, 1.3), False)
+    assert "keep their word" in words.coverage(normal_errors(10, 1.3))
     assert "Flat" in words.pit(normal_errors(10, 1.3))
 
 
@@ -432,3 +433,84 @@ def test_the_examples_of_the_page_on_reports_run(tmp_path, monkeypatch):
         exec(compile(example, "report.md", "exec"), {})
     pyplot.close("all")
     assert read(tmp_path / "report.html").says("500 rows of 8 inputs")
+
+
+# --- words that must not say more than the numbers ------------------------------------------------------------------
+
+
+def from_pit(pit):
+    """Targets that fell at these places of their predicted laws."""
+    return Regression.of(norm.ppf(pit), np.zeros(len(pit)), np.ones(len(pit)))
+
+
+def test_a_bar_that_leaves_the_band_is_not_called_chance():
+    """One bar of twenty higher by 3.8 deviations, its neighbour lower: mean and ends are as they should be."""
+    n, bins = 8000, 20
+    counts = np.full(bins, n // bins)
+    extra = round(3.8 * np.sqrt(n / bins * (1 - 1 / bins)))
+    counts[9] += extra
+    counts[10] -= extra
+    pit = np.concatenate([(k + (np.arange(c) + 0.5) / c) / bins for k, c in enumerate(counts)])
+    said = words.pit(from_pit(pit))
+    assert "Flat" not in said and "2 of 20 bars leave the band" in said
+
+
+@pytest.mark.parametrize("n", [30, 300, 5000])
+def test_calibrated_models_are_flat_and_their_bars_inside_the_drawn_band(n):
+    """In 99 of 100 pictures; and the words say what the band shows."""
+    rng = np.random.default_rng(n)
+    outside = 0
+    for _ in range(300):
+        found = from_pit(rng.uniform(size=n))
+        bars = found.pit_bars()
+        outside += bool(bars.outside.any())
+        assert bars.count.sum() == n and (not bars.outside.any() or "Flat" not in words.pit(found))
+    assert outside <= 9, "3 are expected"
+    patches = plots.pit_histogram(found).patches
+    low, high = patches[0].get_y(), patches[0].get_y() + patches[0].get_height()
+    heights = np.array([bar.get_height() for bar in patches[1:]])
+    np.testing.assert_array_equal((heights < low - 1e-9) | (heights > high + 1e-9), bars.outside)
+
+
+def test_intervals_keep_their_word_at_every_level_or_it_is_told():
+    """50 % intervals that hold 54 % of 5,000 rows are 5.7 deviations off; the 95 % ones are right."""
+    n = 5000
+    central = np.concatenate([np.linspace(0, 0.5, 2700), np.linspace(0.501, 0.95, 2050), np.linspace(0.951, 1, 250)])
+    said = words.coverage(from_pit((1 + central.clip(0, 0.9999)) / 2))
+    assert "the 50 % ones are too wide" in said and "54.0" in said and n == len(central)
+
+
+def test_a_small_error_beyond_chance_is_called_slight():
+    inside = np.linspace(0, 1, 100_000) ** 1.02  # 95.1 % and 50.7 % for the two levels
+    said = words.coverage(from_pit((1 + inside.clip(0, 0.9999)) / 2))
+    assert "slightly too wide" in said and "intervals keep their word" not in said.replace("95 % intervals keep", "")
+
+
+def test_recalibration_by_few_rows_has_a_chance_of_its_own():
+    """Intervals by 40 scores hold 90 % of 2,000 rows in one of eight models: chance, though not for 2,000 scores."""
+    n = 2000
+    central = np.concatenate(
+        [np.linspace(0, 0.48, n // 2), np.linspace(0.5, 0.95, 4 * n // 10), np.full(n // 10, 0.99)]
+    )
+    found = from_pit((1 + central) / 2)
+    assert "keep their word" in words.coverage(found, 40)
+    assert "too narrow" in words.coverage(found, 2000) and "too narrow" in words.coverage(found)
+
+
+@pytest.mark.parametrize(("scale", "worse"), [(1.0, False), (0.05, True)])
+def test_densities_worse_than_a_constants_are_told(scale, worse, tmp_path):
+    """Noise of an unknown deviation: a model that believes in a twentieth of it is worse than no model."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(200, 1)), rng.normal(size=200)
+    model = qsgp.QSGPRegressor(kernel="rbf").fit(X, X[:, 0] + 0.1 * y)
+    page = read(model.report(X, X[:, 0] + 0.1 * y / scale, tmp_path / "report.html"))
+    assert bool(page.says("densities are worse than without a model")) == worse
+    assert bool(page.says("mean and deviation of the training targets")) == worse
+
+
+def test_probabilities_wrong_in_both_directions_are_told():
+    """Right on average: half of the rows are given too much, half too little."""
+    p = np.repeat([0.65, 0.95], 500)
+    label = np.concatenate([np.arange(500) % 20 >= 1, np.arange(500) % 20 >= 7]).astype(np.int64)
+    found = Classification(label, np.column_stack([1 - p, p]), np.array([0, 1]))
+    assert "not everywhere" in words.reliability(found)

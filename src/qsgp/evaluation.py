@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float64, Int64, Shaped
+from scipy.stats import binom
 
 from qsgp import metrics
 from qsgp.keywords import likelihood_of
@@ -21,6 +22,7 @@ from qsgp.tables import as_target
 Array = np.ndarray
 _LEAST_DEVIATION = 1e-150  # its square is still a number
 _INTERVAL = 0.95
+DOUBT = 0.01  # what chance brings about more rarely is not called chance
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,14 @@ class Regression:
         """Whether y lies in its 95 % interval."""
         return self.central <= _INTERVAL
 
+    def pit_bars(self) -> "Bars":
+        """How many targets fell into equal parts of their predicted laws, and how many chance allows."""
+        n = len(self.pit)
+        bins = 20 if n >= 1000 else 10 if n >= 100 else 5
+        rare = DOUBT / bins / 2  # each bar leaves on either side so rarely that any bar does with probability DOUBT
+        few, many = (int(count) for count in binom.ppf([rare, 1 - rare], n, 1 / bins))
+        return Bars(np.histogram(self.pit, bins, (0, 1))[0].astype(np.int64), few, many)
+
     def scores(self) -> dict[str, float]:
         return {
             "RMSE": metrics.rmse(self.y, self.mean),
@@ -68,6 +78,24 @@ class Regression:
             "CRPS": self.crps,
             "coverage": float(self.inside.mean()),
         }
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Counts of a histogram that is flat but for chance, and the band that then holds all of them."""
+
+    count: Int64[Array, " b"]
+    few: int
+    many: int
+
+    @property
+    def outside(self) -> Shaped[Array, " b"]:
+        """Which bars leave the band."""
+        return (self.count < self.few) | (self.count > self.many)
+
+    def height(self, count: Any) -> Any:
+        """Relative to a flat histogram."""
+        return count * len(self.count) / self.count.sum()
 
 
 @dataclass(frozen=True)
@@ -95,6 +123,12 @@ class Classification:
     def log_density(self) -> Float64[Array, " n"]:
         own = self.probability[np.arange(len(self.label)), self.label]
         return np.log(own.clip(np.finfo(float).tiny))
+
+    def events(self) -> tuple[Float64[Array, " n"], Shaped[Array, " n"]]:
+        """Probabilities, and whether what they were given to happened: the second of two classes, or the predicted."""
+        if len(self.classes) == 2:
+            return self.probability[:, 1], self.label == 1
+        return self.confidence, self.right
 
     def shown(self) -> list[int]:
         """The classes whose probability is worth a curve: the second of two, or all."""

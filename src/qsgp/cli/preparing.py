@@ -92,7 +92,7 @@ def _read(paths: list[Path], wanted: Wanted) -> tuple[Any, list[str], list[str]]
         raise ValueError(f"Expected input columns beside the target, got none in {listed(names)}. Drop fewer.")
     where = path.name if len(paths) == 1 else f"{len(paths)} files"
     notes = [f"Read {count(len(table))} from {where}: {count(len(inputs), 'input')}, target {wanted.target!r}."]
-    notes += [f"Left out of the inputs: {index_words(index)}."] if index else []
+    notes += [f"Left out of the inputs: {index_words(index)}; --columns takes it in."] if index else []
     notes += [f"Left out of the inputs: {name!r}, which has no name and numbers the rows." for name in numbered]
     notes += [
         f"Column {name!r} numbers the rows: --drop {quoted(name)} if it means nothing else."

@@ -17,11 +17,13 @@ NAMES = {
     "rmse": "RMSE",
     "constant_rmse": "RMSE of a constant",
     "mnlp": "MNLP",
+    "constant_mnlp": "MNLP of a constant",
     "crps": "CRPS",
     "coverage95": "95 % interval holds",
     "accuracy": "accuracy",
     "constant_accuracy": "accuracy of a constant",
     "log_loss": "log loss",
+    "constant_log_loss": "log loss of a constant",
     "calibration_error": "calibration error",
 }
 
@@ -50,8 +52,12 @@ def _regressed(model: Any, X: Any, y: np.ndarray) -> dict[str, np.ndarray]:
     if mean.ndim > 1:
         raise ValueError("Expected a model of one output, got several. Judge it in Python, output by output.")
     lower, upper = model.predict_interval(X, 0.95)
+    scaling = model._scaling  # a constant is one normal law with the mean and deviation of the training targets
+    constant = metrics.gaussian_log_density(
+        y, np.full_like(mean, scaling.y_mean), np.full_like(mean, scaling.y_scale**2)
+    )
     found = {"y": y, "mean": mean, "variance": deviation**2, "lower": lower, "upper": upper}
-    found["density"] = model.log_density(X, y)
+    found |= {"density": model.log_density(X, y), "constant": constant.numpy()}
     if likelihood_of(model) != "gaussian":
         crps = metrics.crps_from_quantiles(y, _LEVELS, model.predict_quantiles(X, _LEVELS).T)
         found["crps"] = np.full(len(y), crps)  # the portion's mean, for each of its rows
@@ -64,6 +70,7 @@ def _of_numbers(rows: dict[str, np.ndarray]) -> Scores:
         "rmse": metrics.rmse(y, mean),
         "constant_rmse": float(y.std()),
         "mnlp": metrics.mnlp(rows["density"]),
+        "constant_mnlp": metrics.mnlp(rows["constant"]),
         "crps": float(rows["crps"].mean()) if "crps" in rows else metrics.crps_gaussian(y, mean, variance),
         "coverage95": metrics.interval_coverage(y, rows["lower"], rows["upper"]),
     }
@@ -81,9 +88,11 @@ def _classified(model: Any, X: Any, y: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _of_classes(rows: dict[str, np.ndarray]) -> Scores:
+    share = np.bincount(rows["y"]) / len(rows["y"])
     return {
         "accuracy": float(rows["right"].mean()),
-        "constant_accuracy": float(np.bincount(rows["y"]).max() / len(rows["y"])),
+        "constant_accuracy": float(share.max()),
         "log_loss": metrics.mnlp(rows["density"]),
+        "constant_log_loss": float(-(share[share > 0] * np.log(share[share > 0])).sum()),
         "calibration_error": metrics.expected_calibration_error(rows["sure"], rows["right"]),
     }

@@ -58,7 +58,7 @@ def known_targets(name: str, values: Any, *, labels: bool, role: str = "target")
     """Targets, or ``labels``, and which of them are known; ``role`` is what a message calls the column."""
     kind, values = values.type, values.combine_chunks()
     if not labels and not (types.is_integer(kind) or types.is_floating(kind) or _is_plain(kind)):
-        wrong = strange_entry(values, 0) if is_text(kind) else None
+        wrong = strange_entry(values, least=0.0) if is_text(kind) else None
         remedy = "Correct it, or name another column."
         if role == "target":
             remedy = "Correct it, name another column, or use --task classification for labels."

@@ -16,12 +16,10 @@ _CURVE_POINTS = 200
 def reliability_diagram(of: Any, X: Any = None, y: Any = None, *, bins: int = 10, ax: Axes | None = None) -> Axes:
     """How often what was given a probability happened: the second of two classes, else the predicted class."""
     found, ax = classification(of, X, y), axes(ax)
-    two = len(found.classes) == 2
-    p, happened = (found.probability[:, 1], found.label == 1) if two else (found.confidence, found.right)
-    table = binned(p, happened, bins)
+    table = binned(*found.events(), bins)
     ax.plot([0, 1], [0, 1], color="C1", linewidth=1)
     error_bars(ax, table[:, 0], table[:, 1], table[:, 2], color="C0")
-    subject = short(str(found.classes[1]), 14) if two else "the predicted class"
+    subject = short(str(found.classes[1]), 14) if len(found.classes) == 2 else "the predicted class"
     ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
     ax.set_xlabel(f"probability of {subject}", parse_math=False)
     ax.set_ylabel("share that was so")

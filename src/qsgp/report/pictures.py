@@ -34,7 +34,7 @@ def number_pictures(subject: Subject, found: Regression) -> list[str]:
             "Calibration curve",
             plots.calibration_curve,
             found,
-            words.coverage(found, subject.model._calibration is not None),
+            words.coverage(found, subject.calibration_rows),
             "Below the line intervals are too narrow, above it too wide.",
         ),
         _picture(
@@ -44,14 +44,14 @@ def number_pictures(subject: Subject, found: Regression) -> list[str]:
             found,
             words.pit(found),
             "Where targets fell within their predicted laws. Flat is honest; full ends mean too narrow, a full middle "
-            "too wide, a slope biased. The band is chance.",
+            "too wide, a slope biased. Chance keeps all bars inside the band in 99 of 100 pictures.",
         ),
         _picture(
             "deciles",
             "Coverage by predicted deviation",
             plots.coverage_by_deciles,
             found,
-            words.deciles(found),
+            words.deciles(found, subject.calibration_rows),
             "Rows in groups of equal size by predicted deviation. Each should hold 95 %: a model that knows when it is "
             "unsure is level. Bars are 95 % intervals.",
         ),

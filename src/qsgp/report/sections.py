@@ -24,7 +24,7 @@ def sections(subject: Subject) -> list[Section]:
         table("Keywords of the model", ["keyword", "value", "changed"], keywords(model)),
     ]
     found = [
-        Section("summary", "In short", [paragraph(verdict(model, shown), "lead"), score_table(subject)]),
+        Section("summary", "In short", [paragraph(verdict(subject), "lead"), score_table(subject)]),
         Section("data", "The data", _data(subject)),
         Section("model", f"The model: {type(model).__name__}", about),
         Section("training", "Training", _training(model)),

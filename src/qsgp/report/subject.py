@@ -27,6 +27,11 @@ class Subject:
     def target(self) -> str:
         return self.targets[self.output]
 
+    @property
+    def calibration_rows(self) -> int:
+        """That the intervals of a regressor were recalibrated by; 0 if they were not."""
+        return len(getattr(self.model._calibration, "scores", ()))
+
     @cached_property
     def names(self) -> list[str]:
         return input_names(self.model)

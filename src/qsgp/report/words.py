@@ -5,50 +5,84 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
-from scipy.stats import binom
+from scipy.stats import betabinom, binom
 
-from qsgp.evaluation import Classification, Regression, groups
+from qsgp.evaluation import DOUBT, Classification, Regression, binned, groups
 from qsgp.report.page import number, percent
 
-_LEAST = 0.01  # a share that is off by less matters to nobody
-_DOUBT = 0.01  # what chance brings about more rarely is told
+_LEAST = 0.01  # a share that is off by less is off slightly
+_TAILS = {True: "heavier", False: "lighter"}
 _RECALIBRATE = "Recalibrate with model.calibrate on rows that were not used in fit."
 
 
-def coverage(found: Regression, calibrated: bool) -> str:
-    share, half, n = float(found.inside.mean()), float((found.central <= 0.5).mean()), len(found.y)
-    holds = f"95 % intervals hold {percent(share)} of the {n:,} rows, 50 % intervals {percent(half)}"
-    if abs(share - 0.95) <= _LEAST or _chance(int(found.inside.sum()), n) > _DOUBT:
-        if abs(half - 0.5) > 0.05 and _chance(int((found.central <= 0.5).sum()), n, 0.5) < _DOUBT:
-            wide, tails = ("wide", "heavier") if half > 0.5 else ("narrow", "lighter")
-            said = f"The 95 % intervals keep their word, the 50 % ones are too {wide}: {holds}. "
-            return f"{said}Errors have {tails} tails than their predicted laws."
+def coverage(found: Regression, calibration_rows: int = 0) -> str:
+    """Each level by a binomial test; ``calibration_rows`` are those of `calibrate`, which were drawn by chance too."""
+    n = len(found.y)
+    inside = {level: int((found.central <= level).sum()) for level in (0.95, 0.5)}
+    wide, half = (_wrong(count, n, level, calibration_rows, DOUBT / len(inside)) for level, count in inside.items())
+    holds = (
+        f"95 % intervals hold {percent(inside[0.95] / n)} of the {n:,} rows, 50 % intervals {percent(inside[0.5] / n)}"
+    )
+    if not wide and not half:
         few = " With so few rows only a large error would show." if n < 200 else ""
         return f"The intervals keep their word: {holds}.{few}"
-    remedy = _RECALIBRATE
-    if calibrated:
-        remedy = "The model was recalibrated: these rows differ from those it was recalibrated on."
-    return f"The intervals are too {'narrow' if share < 0.95 else 'wide'}: {holds}. {remedy}"
+    if not wide:
+        tails = _TAILS[half.endswith("wide")]
+        said = f"The 95 % intervals keep their word, the 50 % ones are {half}: {holds}. "
+        return f"{said}Errors have {tails} tails than their predicted laws."
+    if half and half.split()[-1] != wide.split()[-1]:
+        tails = _TAILS[half.endswith("wide")]
+        said = f"The 95 % intervals are {wide}, the 50 % ones {half}: {holds}. "
+        said += f"Errors have {tails} tails than their predicted laws. "
+    else:
+        said = f"The intervals are {wide}: {holds}. "
+    if calibration_rows:
+        return f"{said}The model was recalibrated: these rows differ from those it was recalibrated on."
+    return said + _RECALIBRATE
 
 
-def _chance(inside: int, n: int, level: float = 0.95) -> float:
-    """How probable so few, or so many, rows inside their intervals are if these hold what they promise."""
-    return float(min(binom.cdf(inside, n, level), binom.sf(inside - 1, n, level)))
+def _wrong(inside: int, n: int, level: float, calibration_rows: int, doubt: float) -> str:
+    """ "too narrow" or "too wide", "slightly" if it matters to few; nothing if it may be chance."""
+    if _chance(inside, n, level, calibration_rows) >= doubt:
+        return ""
+    gap = inside / n - level
+    slightly = "slightly " if abs(gap) <= _LEAST else ""
+    return f"{slightly}too {'wide' if gap > 0 else 'narrow'}"
+
+
+def _chance(inside: int, n: int, level: float, calibration_rows: int = 0) -> float:
+    """How probable a count as far from n times ``level`` is if intervals hold what they promise (two-sided)."""
+    law: Any = binom(n, level)
+    if calibration_rows:
+        # ranks among the scores of m calibration rows: the share that an interval of rank r holds is Beta(r, m + 1 - r)
+        rank = math.floor(level * (calibration_rows + 1) + 0.5)
+        if not 0 < rank <= calibration_rows:
+            return 1.0
+        law = betabinom(n, rank, calibration_rows + 1 - rank)
+    return min(1.0, 2 * float(min(law.cdf(inside), law.sf(inside - 1))))
 
 
 def pit(found: Regression) -> str:
-    n = len(found.pit)
-    middle, outer = float(found.pit.mean()), float((np.abs(found.pit - 0.5) > 0.45).mean())
+    """Flat is what no bar, no lean and no excess at the ends contradicts."""
+    n, bars = len(found.pit), found.pit_bars()
+    middle, ends = float(found.pit.mean()), int((np.abs(found.pit - 0.5) > 0.45).sum())
     lean = middle - 0.5
     parts = []
-    if abs(lean) > max(3 / math.sqrt(12 * n), 0.02):
+    if abs(lean) > 3 / math.sqrt(12 * n):
+        slightly = "slightly " if abs(lean) <= _LEAST else ""
+        digits = 2 if abs(lean) > _LEAST else 4
         side = "low" if lean > 0 else "high"
-        parts.append(f"predictions are too {side} on the whole (mean {middle:.2f} instead of 0.50)")
-    if abs(outer - 0.1) > max(3 * math.sqrt(0.09 / n), 0.02):
-        shape = "full ends: the laws are too narrow" if outer > 0.1 else "empty ends: the laws are too wide"
-        parts.append(f"{shape} ({percent(outer)} of the rows in the outer tenth)")
+        parts.append(
+            f"predictions are {slightly}too {side} on the whole (mean {middle:.{digits}f} instead of {0.5:.{digits}f})"
+        )
+    if _chance(ends, n, 0.1) < DOUBT:
+        shape = "full ends: the laws are too narrow" if ends > 0.1 * n else "empty ends: the laws are too wide"
+        parts.append(f"{shape} ({percent(ends / n)} of the rows in the outer tenth)")
+    outside = int(bars.outside.sum())
+    if outside:
+        parts.append(f"{outside} of {len(bars.count)} bars {'leaves' if outside == 1 else 'leave'} the band of chance")
     if not parts:
-        return f"Flat within chance: mean {middle:.2f}, {percent(outer)} of the rows in the outer tenth."
+        return f"Flat within chance: mean {middle:.2f}, {percent(ends / n)} of the rows in the outer tenth."
     return _sentence("; ".join(parts))
 
 
@@ -62,15 +96,15 @@ def predictions(found: Regression) -> str:
     return f"The predictions explain {percent(explained)} of the variance (R²)."
 
 
-def deciles(found: Regression) -> str:
+def deciles(found: Regression, calibration_rows: int = 0) -> str:
     parts = groups(found.deviation)
     if len(parts) == 1:
         return f"Too few rows for groups: {percent(float(found.inside.mean()))} of all are inside."
     share = [float(found.inside[rows].mean()) for rows in parts]
     sure = f"{percent(share[0])} of the surest rows and {percent(share[-1])} of the least sure ones are inside"
     worst = int(np.argmin(share))
-    chance = _chance(int(found.inside[parts[worst]].sum()), len(parts[worst])) * len(parts)
-    if share[worst] < 0.95 - 2 * _LEAST and chance < _DOUBT:
+    chance = _chance(int(found.inside[parts[worst]].sum()), len(parts[worst]), 0.95, calibration_rows) * len(parts)
+    if share[worst] < 0.95 and chance < DOUBT:
         return f"{_sentence(sure)} Group {worst + 1} is overconfident: {percent(share[worst])}."
     return f"{_sentence(sure)} No group is below 95 % by more than chance allows."
 
@@ -111,11 +145,21 @@ def inputs(names: list[str], relevance: Float64[np.ndarray, " d"]) -> str:
 
 
 def reliability(found: Classification) -> str:
-    sure, right, n = float(found.confidence.mean()), float(found.right.mean()), len(found.label)
-    said = f"the predicted class is right in {percent(right)} of the rows and was given {percent(sure)} on average"
-    if abs(sure - right) <= max(2 * math.sqrt(max(right * (1 - right), 1 / n) / n), _LEAST):
-        return f"The probabilities keep their word: {said}."
-    return f"The probabilities are too {'bold' if sure > right else 'timid'}: {said}. {_RECALIBRATE}"
+    """The mean by a binomial test; and so each group of the diagram, for errors that the mean does not show."""
+    sure, right, n = float(found.confidence.mean()), int(found.right.sum()), len(found.label)
+    said = f"the predicted class is right in {percent(right / n)} of the rows and was given {percent(sure)} on average"
+    if _chance(right, n, sure) < DOUBT:
+        slightly = "slightly " if abs(sure - right / n) <= _LEAST else ""
+        bold = "bold" if sure > right / n else "timid"
+        return f"The probabilities are {slightly}too {bold}: {said}. {_RECALIBRATE}"
+    table = binned(*found.events())
+    chance = [_chance(round(share * rows), int(rows), p) for p, share, rows in table]
+    worst = int(np.argmin(chance))
+    if chance[worst] * len(chance) < DOUBT:
+        p, share, rows = table[worst]
+        wrong = f"{int(rows):,} rows were given {percent(p)} where it happened in {percent(share)}"
+        return f"The probabilities are right on the whole, but not everywhere: {said}; {wrong}. {_RECALIBRATE}"
+    return f"The probabilities keep their word: {said}."
 
 
 def confusion(found: Classification) -> str:
