@@ -83,6 +83,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "many_inputs": {"closed_form", "row_sites", "interfaces", "kernels"},
     "defaults": {"many_inputs", "options", "closed_form", "step", "problem", "interfaces", "checks", *FAMILIES},
     "training": {
+        "anchor",
+        "rows",
         "files",
         "defaults",
         "options",

@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from qsgp.anchor import affordable
 from qsgp.bases import KernelFunctions
 from qsgp.checkpoints import Checkpoints, fingerprint_array
 from qsgp.covariances import Chevron
@@ -32,6 +34,7 @@ from qsgp.posteriors import (
 )
 from qsgp.predict import relevance_vectors
 from qsgp.problem import Problem, at_hyperparameters
+from qsgp.rows import Rows
 from qsgp.sources import Arrays
 from qsgp.start import start
 from qsgp.state import State
@@ -84,9 +87,9 @@ def _train(
                 x, Y, weight, options, sizes.learn_points, learning, sizes.learn_most, lambda: learning.left, units
             )
         if sizes.closed_form:
-            posterior = ClosedForm.build(kernel, sites, x.double(), Y.double(), weight.double(), halt=halt)
+            trained = closed_form(Rows(x, Y, weight), kernel, sites, options, halt)
             warn_if(pressed)
-            return Trained(posterior)
+            return trained
         if halt() and not options.relevance:
             return stopped_early(x, Y, weight, kernel, sites, options, sizes)
         if options.solved:
@@ -96,6 +99,23 @@ def _train(
     warn_if(pressed)
     left = replace(options, max_time=1e-3 if halt() else halt.left)
     return train_table(x, Y, weight, kernel, sites, left, sizes, report, store)
+
+
+def closed_form(rows: Rows, kernel: Kernel, sites: Likelihood, options: Options, halt: Halt) -> Trained:
+    """The exact GP on all rows; with a limit of time on as many of them as it leaves time for, and a word about it."""
+    known = rows.n
+    if options.max_time is not None:
+        known = min(known, max(LEARN_POINTS, affordable(halt.left, sites, rows.Y.shape[1])))
+    if known < rows.n:
+        warnings.warn(
+            f"There was time for the exact GP on {known:,} of {rows.n:,} rows. Fit again with more time to use all of "
+            "them.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+        rows = rows.take(some_rows(rows.n, known, options.seed))
+    rows = rows.to("cpu", torch.float64)
+    return Trained(ClosedForm.build(kernel, sites, *rows, halt=halt))
 
 
 def warn_if(pressed: threading.Event) -> None:
