@@ -1,12 +1,15 @@
 """The newest sound checkpoint is found, whatever happened to the others; another run's is never taken."""
 
+import errno
+import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from qsgp import checkpoints, files
+from qsgp import QSGPRegressor, checkpoints, files, locks, training
 from qsgp.checkpoints import Checkpoints, fingerprint_array
 from qsgp.files import FileError
 
@@ -94,7 +97,7 @@ def test_a_failed_save_deletes_nothing(tmp_path: Path, monkeypatch: pytest.Monke
         raise OSError("disk full")
 
     with monkeypatch.context() as patched, pytest.raises(OSError, match="disk full"):
-        patched.setattr(files.os, "fsync", fail)
+        patched.setattr(os, "fsync", fail)
         run.save({"step": 30}, {}, 30)
     assert names(tmp_path) == ["step-000000010.qsgp", "step-000000020.qsgp"]
 
@@ -114,18 +117,90 @@ def test_the_new_file_is_safe_before_an_old_one_goes(tmp_path: Path, monkeypatch
     assert names(tmp_path) == ["step-000000020.qsgp", "step-000000030.qsgp"]
 
 
-def test_other_files_stay_and_unfinished_ones_go(tmp_path: Path) -> None:
-    for name in ["notes.txt", "step-12.qsgp", "step-000000001.qsgp.bak", ".qsgp-0123.tmp"]:
+def test_other_files_stay_and_unfinished_checkpoints_go(tmp_path: Path) -> None:
+    """Of a run that was killed; a file that another program is writing in the same folder is not ours."""
+    others = [".qsgp-0123.tmp", "notes.txt", "step-000000001.qsgp.bak", "step-12.qsgp"]
+    for name in [*others, ".qsgp-checkpoint-0123.tmp"]:
         (tmp_path / name).touch()
-    run = saved(tmp_path, 1, 2, 3)
-    assert names(tmp_path) == [
-        "notes.txt",
-        "step-000000001.qsgp.bak",
-        "step-000000002.qsgp",
-        "step-000000003.qsgp",
-        "step-12.qsgp",
-    ]
+    with Checkpoints(tmp_path).claimed():
+        run = saved(tmp_path, 1, 2, 3)
+    assert names(tmp_path) == sorted([*others, "step-000000002.qsgp", "step-000000003.qsgp"])
     assert run.latest() is not None
+
+
+def test_two_runs_in_one_folder_are_kept_apart(tmp_path: Path) -> None:
+    with Checkpoints(tmp_path / "run").claimed():
+        for folder in (tmp_path / "run", tmp_path / "." / "run"):
+            with (
+                pytest.raises(
+                    ValueError, match=rf"no other run uses, .*process {os.getpid()} on .*name another folder"
+                ),
+                Checkpoints(folder).claimed(),
+            ):
+                pass
+        with Checkpoints(tmp_path / "other").claimed():
+            pass
+    assert names(tmp_path / "run") == []
+    (tmp_path / "run" / locks.NAME).write_text("process 1 on another machine")  # as a killed run leaves it
+    with Checkpoints(tmp_path / "run").claimed():
+        pass
+    assert names(tmp_path / "run") == []
+
+
+def test_a_lock_that_its_owner_removes_meanwhile_is_taken_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, open_file = [], os.open
+
+    def removed_at_first(path: Path, *more: Any) -> int:
+        descriptor = open_file(path, *more)
+        opened.append(path)
+        if len(opened) == 1:
+            Path(path).unlink()
+        return descriptor
+
+    monkeypatch.setattr(locks.os, "open", removed_at_first)
+    with locks.only_run(tmp_path):
+        assert len(opened) == 2 and names(tmp_path) == [locks.NAME]
+
+
+def test_a_planted_lock_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / locks.NAME).symlink_to(tmp_path / "victim")
+    with pytest.raises(OSError, match="Expected a checkpoint folder"), Checkpoints(tmp_path).claimed():
+        pass
+    assert (tmp_path / "victim").read_text() == "precious"
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no /proc")
+def test_a_folder_that_cannot_be_made_is_noticed_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody, not even the superuser, can make a folder there."""
+    monkeypatch.setattr(training, "learn", lambda *_: pytest.fail("it has begun to learn"))
+    model = QSGPRegressor(checkpoint="/proc/run", n_features=20, max_iter=3)
+    with pytest.raises(OSError, match=r"Expected a checkpoint folder that can be written to, got /proc/run \(.*Name"):
+        model.fit(np.zeros((30, 1)), np.arange(30.0))
+
+
+def test_a_failed_save_does_not_lose_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    X = np.linspace(-1, 1, 30)[:, None]
+    model = QSGPRegressor(
+        checkpoint=tmp_path, n_features=20, max_iter=3, learn_hyperparameters=False, random_state=0, kernel="rbf"
+    )
+    with monkeypatch.context() as patched, pytest.warns(UserWarning, match="was not written .*No space left"):
+        patched.setattr(os, "fsync", full)
+        model.fit(X, X[:, 0])
+    assert np.isfinite(model.predict(X)).all() and names(tmp_path) == []
+
+
+def test_a_failed_save_is_not_tried_again_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Checkpoints(tmp_path / "run", every_seconds=30.0)
+    run._last -= 60
+    assert run.due()
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="full"):
+        patched.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("full")))
+        run.save({}, {}, 1)
+    assert not run.due()
 
 
 def test_due_follows_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -196,6 +196,59 @@ def test_a_compiler_that_fails_is_none(body: str, tmp_path: Path, monkeypatch: p
     assert compiled.build() is None
 
 
+def planted(folder: Path, body: str = ": > {folder}/ran") -> Path:
+    script = folder / "cc"
+    script.write_text("#!/bin/sh\n" + body.format(folder=folder) + "\n")
+    script.chmod(0o755)
+    return script
+
+
+@pytest.mark.parametrize("path", [".", "", ".:/nowhere", "here:.", "/nowhere::"])
+def test_no_compiler_is_taken_from_the_working_folder(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted(tmp_path)
+    (tmp_path / "here").mkdir()
+    planted(tmp_path / "here", f": > {tmp_path}/ran")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", path)
+    for named in (None, "cc", "./cc", "here/cc"):
+        monkeypatch.delenv("CC", raising=False) if named is None else monkeypatch.setenv("CC", named)
+        assert compiled.build() is None
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_compiler_finds_its_own_tools_at_absolute_places_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compilers look for `as` and `ld` along PATH too."""
+    monkeypatch.setenv("CC", str(planted(tmp_path, 'echo "$PATH" > {folder}/path; pwd > {folder}/folder')))
+    monkeypatch.setenv("PATH", ".:/usr/bin::/bin:here")
+    assert compiled.build() is None
+    assert (tmp_path / "path").read_text() == "/usr/bin:/bin\n"
+    assert Path((tmp_path / "folder").read_text().strip()) != Path.cwd()
+
+
+def test_a_hanging_compiler_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor what it has started: a pipe that such a process keeps open would be waited for."""
+    assert compiled.PATIENCE <= 10
+    monkeypatch.setenv("CC", str(planted(tmp_path, "sleep 30 &\necho $! > {folder}/helper\nsleep 30")))
+    monkeypatch.setattr(compiled, "PATIENCE", 0.5)
+    began = time.monotonic()
+    assert compiled.build() is None
+    assert time.monotonic() - began < 10
+    helper = int((tmp_path / "helper").read_text())
+    while is_alive(helper):
+        assert time.monotonic() - began < 20, "it was to end with its compiler"
+        time.sleep(0.05)
+
+
+def is_alive(process: int) -> bool:
+    """Not ended, nor waiting to be buried."""
+    found = subprocess.run(["ps", "-o", "stat=", "-p", str(process)], capture_output=True, text=True).stdout
+    return found.strip()[:1] not in ("", "Z")
+
+
 def test_threads_that_ask_at_once_compile_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     monkeypatch.setattr(compiled, "build", lambda: (time.sleep(0.1), calls.append(1))[1])

@@ -72,8 +72,10 @@ def _try(model: Any) -> None:
     found = np.stack([mean, variance, scaling.restore(mean, X), np.sqrt(variance) * scaling.y_scale])
     if found.shape[1:] != (len(X), len(scaling.y_scale)) or not np.isfinite(found).all():
         raise ValueError("they predict no finite number")
-    learned = [model.lengthscale_, model.signal_variance_, getattr(model, "noise_variance_", 1.0)]
-    if not all(np.isfinite(part).all() for part in learned):
+    deviation = (
+        float(model._posterior.kernel.variance) ** 0.5 * scaling.y_scale
+    )  # its square may be too large, honestly
+    if not (np.isfinite(model.lengthscale_).all() and np.isfinite(deviation).all()):
         raise ValueError("their hyperparameters are not finite in the units of the data")
 
 

@@ -11,11 +11,11 @@ from qsgp.files import FileError
 from qsgp.memory import Need, readable
 from qsgp.options import SMALL
 
-_MOST_POINTS = 1001  # of quadrature: more would be no likelihood of ours
+_MOST_POINTS = 401  # of quadrature: more would be no likelihood of ours
 _MOST_DRAWS = 4096  # of a posterior, likewise
 _LITTLE = 10**9  # bytes that any file may ask for
 _TIMES = 300  # its own size that a file may ask for; a closed form of usual size may be larger
-_BLOCK = 8192  # frequencies made at a time
+_BLOCK = 8192  # functions whose frequencies are made at a time, two of them from one
 _PRIOR = 1024  # numbers of a prior draw
 
 _FITTED = {
@@ -53,7 +53,7 @@ def check_parts(about: dict[str, Any], tensors: dict[str, Tensor]) -> None:
             raise ValueError(f"{key} of shape {found}")
     groups = _groups(tensors)
     draws = _columns(tensors) - outputs if "U" in tensors else 0
-    if not 0 <= draws <= _MOST_DRAWS or draws % groups:
+    if not 0 <= draws <= _MOST_DRAWS or groups not in (1, outputs) or draws % groups:
         raise ValueError(f"{draws} draws for {groups} variances")
     if "U" in tensors and len(tensors.get("blend", torch.empty(groups, 2)).reshape(-1, 2)) != groups:
         raise ValueError(f"a blend of shape {tuple(tensors['blend'].shape)}")
@@ -78,12 +78,12 @@ def memory_of(posterior: dict[str, Any], tensors: dict[str, Tensor]) -> Need:
     d, outputs = len(tensors["scaling.x_mean"]), len(tensors["scaling.y_mean"])
     parts = {"the file": sum(tensor.nbytes for tensor in tensors.values())}
     if posterior["kind"] == "closed form":
-        parts["matrices of rows"] = 8 * len(tensors["x"]) ** 2 * (3 + outputs)
+        parts["matrices of rows"] = 8 * len(tensors["x"]) ** 2 * (5 + outputs)
     if "U" in tensors:
         parts["matrices of support points"] = 8 * len(tensors["U"]) ** 2 * (3 + 2 * _groups(tensors))
         parts["draws"] = 24 * _PRIOR * (_columns(tensors) - outputs + d)
     if "orthogonal" in posterior:
-        parts["frequencies"] = 24 * min(len(tensors["table"]), _BLOCK) * d
+        parts["frequencies"] = 12 * min(len(tensors["table"]), _BLOCK) * d
     parts["quadrature"] = 100 * outputs * posterior.get("points", 1)
     return Need(parts)
 
