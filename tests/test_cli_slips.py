@@ -81,6 +81,11 @@ def test_a_typo_in_the_target_does_not_make_a_classifier(run: Run) -> None:
     assert "5 labels" not in fit(run, "t.csv -t y --task classification").stderr
 
 
+def test_numbers_of_which_half_have_a_unit_are_named(run: Run) -> None:
+    write("t.csv", "a,y", lambda k: f"{k}{' m2' if k % 2 else ''},{k / 3:.2f}", rows=80)
+    refused(run("fit t.csv -t y"), "column 'a'", "'1 m2' in row 2", "40 of 80 entries", "--drop a")
+
+
 def test_codes_of_letters_and_digits_stay_categories(run: Run) -> None:
     write("t.csv", "a,y", lambda k: f"{'1A2B3'[k % 5]},{k / 3:.2f}")
     fit(run, "t.csv -t y")
@@ -173,6 +178,8 @@ def test_the_index_of_pandas_in_a_csv_file_is_no_input(run: Run) -> None:
     write("t.csv", "id,a,y", lambda k: f"{k + 1},{k % 7},{k / 3:.2f}")
     assert "--drop id" in fit(run, "t.csv -t y").stderr, "told, and left to the person"
     assert list(load("model.qsgp").feature_names_in_) == ["id", "a"]
+    write("t.csv", "month,a,y", lambda k: f"{k % 12 + 1},{k % 7},{k / 3:.2f}")
+    assert "--drop" not in fit(run, "t.csv -t y").stderr
 
 
 # --- streams and sizes ----------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ except ImportError:  # the extra is not installed: `reading` says so before anyt
     pa = None
 
 MOST_CATEGORIES = 50
+_SOME = 0.2  # share of numbers among many different texts from which on numbers were meant
 
 
 @dataclass(frozen=True)
@@ -161,10 +162,15 @@ def _column(name: str, values: Any, as_category: bool) -> Column | None:
         )
     found = compute.unique(as_text(values)).drop_null().to_pylist()
     if len(found) > MOST_CATEGORIES:
+        some = strange_entry(values, least=_SOME)
+        why = (
+            f"got {len(found)} different texts such as {', '.join(map(repr, found[:3]))}"
+            if some is None
+            else f"got {some}"
+        )
         raise ValueError(
-            f"Expected numbers or at most {MOST_CATEGORIES} categories in column {name!r}, got {len(found)} different "
-            f"texts such as {', '.join(map(repr, found[:3]))}. Leave the column out with --drop {quoted(name)}, or "
-            "correct its entries."
+            f"Expected numbers or at most {MOST_CATEGORIES} categories in column {name!r}, {why}. Leave the column out "
+            f"with --drop {quoted(name)}, or correct its entries."
         )
     return Column(name, "category", tuple(sorted(found))) if found else None
 

@@ -25,7 +25,7 @@ class Strange:
     known: int  # of entries that are there
 
     def __str__(self) -> str:
-        those = "entry is" if self.count == 1 else "entries are"
+        those = "entries is" if self.count == 1 else "entries are"
         return (
             f"{self.text!r} in row {self.row:,} ({self.count:,} of {self.known:,} {those} no plain number like 1234.5)"
         )

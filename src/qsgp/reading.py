@@ -202,14 +202,14 @@ def _reading(path: Path) -> Iterator[str]:
     try:
         yield kind
     except (pa.ArrowInvalid, pa.ArrowKeyError, UnicodeDecodeError) as error:
-        text, remedy = str(error).rstrip(". "), "Save it anew, text as UTF-8."
+        text, remedy = str(error).rstrip(". "), "Save it anew, text as UTF-8 (spreadsheets call it CSV UTF-8)."
         if found := re.match(r"In CSV column #(\d+): (?:Row #\d+: )?CSV conversion error to (\w+): (.*)", text):
             text, remedy = _wrong_entry(path, int(found[1]), found[2], found[3])
         elif "straddling" in text:
             text = f"a line is longer than {_BLOCK // 2**20} MB, or a quote is never closed"
             remedy = "Correct the line."
         elif "parse error" in text:
-            remedy = "Correct the line; every line must have as many entries as the first."
+            remedy = "Correct the line; every line must have as many entries as the first, which holds the names."
         raise ValueError(f"Expected a {kind} file at {path}, got one that cannot be read: {text}. {remedy}") from error
 
 

@@ -103,12 +103,14 @@ def _read(paths: list[Path], wanted: Wanted) -> tuple[Any, list[str], list[str]]
 
 
 def _counts_rows(table: Any, name: str) -> bool:
-    """0, 1, 2, ... or 1, 2, 3, ..., from the beginning in each of several files."""
+    """0, 1, 2, ... or 1, 2, 3, ...; from the beginning again, as in several files, only where there is no name."""
     values = table.column(name)
     if not pa.types.is_integer(values.type) or values.null_count or len(values) < 3:
         return False
     numbers = values.to_numpy()
-    steps = (numbers[1:] == numbers[:-1] + 1) | (numbers[1:] == numbers[0])
+    steps = numbers[1:] == numbers[:-1] + 1
+    if name in _WITHOUT_NAME:
+        steps |= numbers[1:] == numbers[0]
     return bool(numbers[0] in (0, 1) and numbers[1] == numbers[0] + 1 and steps.all())
 
 
