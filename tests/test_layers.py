@@ -19,6 +19,7 @@ LOSS_FAMILIES = {"covariances", "likelihoods", "control_variates"}
 # module or family -> the qsgp modules it may import (files of one family may import each other)
 MAY_IMPORT: dict[str, set[str]] = {
     "checks": set(),
+    "factor": set(),
     "interfaces": {"checks"},
     "estimators": {"checks"},
     "sampling": {"checks"},

@@ -51,7 +51,7 @@ class Rows:
     def part(self, start: int, end: int) -> Taken:
         index = self.order[start:end]
         (x, y), weight = self.source.take(index), self.source.weights(index)
-        return Taken(x, y.reshape(len(y), -1), x.new_ones(len(x)) if weight is None else weight)
+        return Taken(x, y.reshape(len(y), self.source.outputs), x.new_ones(len(x)) if weight is None else weight)
 
     def last(self, count: int) -> Taken:
         return self.part(len(self) - count, len(self))

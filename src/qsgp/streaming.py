@@ -5,11 +5,13 @@ term, so Gaussian noise gives the same posterior however the rows are portioned.
 posterior that has just seen them and stay there (assumed density filtering). Memory O(m^2), cost O(rows m^2 + m^3).
 """
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Float64
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from qsgp.bases import Fourier
@@ -25,6 +27,7 @@ from qsgp.state import Rows
 
 _ROUNDS = 3  # of tightening the sites of a portion
 _BLOCK_ROWS = 2048
+_FAR_INPUT, _FAR_TARGET = 10.0, 5.0  # deviations: a portion out there is not like the first
 _REMEMBERED = 1000  # rows that are kept to learn hyperparameters from
 
 
@@ -153,6 +156,38 @@ def rows_to_keep(d: int, outputs: int, options: Options) -> int:
     return rows
 
 
+def is_constant(values: Float[Tensor, "l c"]) -> bool:
+    """All rows are alike: no scale can be told from them, nor a hyperparameter."""
+    return not bool((values != values[:1]).any())
+
+
+def says_more(kept: ClosedForm, x: Float[Tensor, "l d"], Y: Float[Tensor, "l o"]) -> bool:
+    """A column was constant so far, or a portion lies where the scales of the rows ``kept`` say nothing."""
+    for known, new in ((kept.x, x), (kept.Y, Y)):
+        new = new.to(known)
+        constant = (known == known[:1]).all(0)
+        if bool((constant & ((new - known[0]).abs() > 1e-9 * (1 + known[0].abs())).any(0)).any()):
+            return True
+    return _far(x, Y) > 1
+
+
+def warn_if_unlike(x: Float[Tensor, "l d"], Y: Float[Tensor, "l o"]) -> None:
+    """Sums cannot be rescaled: a portion that the first rows do not resemble is added, with a warning."""
+    if _far(x, Y) > 1:
+        warnings.warn(
+            "This portion lies far from the rows that scales and hyperparameters were learned from, which cannot be "
+            "learned again: predictions and intervals may be wrong. Give portions in random order, or begin with a "
+            "new model and a first portion that is like the others.",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+
+
+def _far(x: Float[Tensor, "l d"], Y: Float[Tensor, "l o"]) -> float:
+    """Standardised rows have a mean square of 1: above 1 where that of a portion is more than can be."""
+    return max(float(part.square().mean(0).max().sqrt()) / most for part, most in ((x, _FAR_INPUT), (Y, _FAR_TARGET)))
+
+
 def need_of(m: int) -> Need:
     """Bytes at the peak, when a table is made of the precision matrix; measured 5.3 matrices."""
     return Need({"precision of the weights": 6 * 8 * m**2, "features": 2 * 8 * _BLOCK_ROWS * m})
@@ -169,7 +204,7 @@ def start_accumulating(posterior: Posterior, options: Options) -> Accumulated:
     if not isinstance(posterior, ClosedForm):
         if not posterior.basis.diagonal or posterior.basis.m > MOST_FEATURES:
             raise ValueError(
-                f"Expected a Fourier or grid basis of at most {MOST_FEATURES} features to add rows to, got "
+                f"Expected a basis of at most {MOST_FEATURES} features with S = I to add rows to, got "
                 f"{type(posterior.basis).__name__} with {posterior.basis.m}. Fit with n_features={FEATURES} first."
             )
         check_fits(need_of(posterior.basis.m), options.max_memory, "Fit with a smaller n_features first.")
