@@ -206,6 +206,9 @@ def sized(n: int, d: int, outputs: int, options: Options, *, closed_form: bool =
     # A search that half of the memory does not hold must not make blocks smaller: the rows of the search give way.
     fits = max(LEARN_POINTS, int(math.sqrt(options.max_memory / 2 / _bytes_of_learning(outputs))))
     learned = max(4, min(int(learned / math.sqrt(groups)), fits))
+    preconditioning = pace.variance_points
+    if options.max_time:
+        preconditioning = min(preconditioning, support_within(options.max_time, n, m, options.pace))
     sizes = Sizes(
         closed_form=closed_form,
         dual=options.wants_dual,
@@ -221,7 +224,7 @@ def sized(n: int, d: int, outputs: int, options: Options, *, closed_form: bool =
         m=m,
         batch_points=min(options.batch_points or BATCH_POINTS, n),
         batch_features=min(options.batch_features or (m if newton or options.solved else BATCH_FEATURES), m),
-        support_points=min(options.support_points or (pace.variance_points if options.solved else SUPPORT_POINTS), n),
+        support_points=min(options.support_points or (preconditioning if options.solved else SUPPORT_POINTS), n),
     )
     limit = options.max_memory
     if sizes.closed_form and sizes.need(n, d, outputs, options).total > limit:
@@ -250,6 +253,14 @@ def sized(n: int, d: int, outputs: int, options: Options, *, closed_form: bool =
             sizes = replace(sizes, m=m, batch_features=min(sizes.batch_features, m))
     check_fits(need, limit, f"Lower n_features (now {sizes.m}) or batch_features (now {sizes.batch_features}).")
     return sizes, need
+
+
+def support_within(seconds: float, n: int, m: int, pace: Pace) -> int:
+    """Support points whose preconditioner takes a fifth of the time; with many for few features, features make it."""
+    p = pace.variance_points
+    while p > 50 and 2 * n * p * (p + (m if m < 20 * p else 0)) > pace.operations * seconds / 5:
+        p = int(0.8 * p)
+    return p
 
 
 def features_within(seconds: float, n: int, pace: Pace) -> int:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from qsgp.interfaces import Kernel, Likelihood
 from qsgp.interrupt import Halt
+from qsgp.likelihoods import Logistic
 from qsgp.options import LEARN_POINTS, Sizes
 from qsgp.posteriors import ClosedForm, Posterior
 from qsgp.sources import Arrays
@@ -20,10 +21,12 @@ from qsgp.trained import Trained
 
 JUDGES = 500  # rows at most that compare two models
 _CLEARLY = 0.01  # nats of a row, and two deviations: less may be chance
+MORE_TIME = "Give it more time (max_time) or fewer functions (n_features), or leave optimizer at 'auto'."
 MORE_FEATURES = "Give it more time (max_time) or more functions (n_features), or leave basis and n_features out."
 BETTER_STEPS = (
     "Leave out what is said of steps (optimizer, batch_features, max_iter, checkpoint, tol), or take more of them."
 )
+MORE_STEPS = "Take more steps (max_iter) or more time (max_time), or use a QSGP estimator."
 _SHARE = 0.2  # of the time that is left, at most, for the exact GP of other sites
 
 
@@ -86,6 +89,27 @@ def never_worse(trained: Trained, known: ClosedForm, held: Taken, remedy: str) -
         stacklevel=3,
     )
     return replace(trained, posterior=known)
+
+
+def better_than_nothing(trained: Trained, held: Taken, remedy: str) -> Trained:
+    """``trained``, with a warning where one mean and one deviation for all rows, or one probability, predict better."""
+    if not len(held.x):
+        return trained
+    own, Y = log_density(trained.posterior, held), held.Y.double()
+    if isinstance(trained.posterior.likelihood, Logistic):
+        rate = ((Y > 0).double().mean(0) * len(Y) + 1) / (len(Y) + 2)
+        constant = torch.where(Y > 0, rate, 1 - rate).log().mean(1)
+    else:
+        constant = (-0.5 * math.log(2 * math.pi) - 0.5 * Y.square()).mean(1)  # targets are standardised
+    if _clearly_better(constant, own, held.weight):
+        warnings.warn(
+            f"Training has not converged: {len(held.x)} training rows have a mean log density of "
+            f"{_mean(own, held.weight):.3g}, and {_mean(constant, held.weight):.3g} if their inputs are not looked at. "
+            f"{remedy}",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+    return trained
 
 
 def log_density(posterior: Posterior, rows: Taken) -> Float[Tensor, " h"]:

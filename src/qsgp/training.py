@@ -29,7 +29,16 @@ from qsgp.posteriors import (
 )
 from qsgp.predict import relevance_vectors
 from qsgp.problem import Problem, at_hyperparameters
-from qsgp.safeguard import BETTER_STEPS, MORE_FEATURES, Rows, exact_of_some, judges, never_worse
+from qsgp.safeguard import (
+    BETTER_STEPS,
+    MORE_FEATURES,
+    MORE_STEPS,
+    Rows,
+    better_than_nothing,
+    exact_of_some,
+    judges,
+    never_worse,
+)
 from qsgp.sources import Arrays
 from qsgp.start import start
 from qsgp.state import State
@@ -171,7 +180,10 @@ def train_table(
     posterior, kept = posterior_of(problem, result.state, options.relevance)
     relevant = kept if kept is None or centres is None else centres[kept]
     trained = Trained(posterior, result.history, result.state.t, relevant)
-    return trained if options.relevance else never_worse(trained, known, rows.last(judges(sizes)), BETTER_STEPS)
+    held = rows.last(judges(sizes))
+    if options.relevance:
+        return better_than_nothing(trained, held, MORE_STEPS)
+    return never_worse(trained, known, held, BETTER_STEPS)
 
 
 def settled(elbo: list[float], tol: float | None, window: int = 5) -> bool:
