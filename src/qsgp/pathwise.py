@@ -85,17 +85,10 @@ def _inverse_trigamma(value: Float64[Tensor, " g"]) -> Float64[Tensor, " g"]:
 
 
 def blended(
-    spread: Float[Tensor, "t g s"],
-    support: Float[Tensor, "t g"],
-    blend: Float[Tensor, "g two"],
-    prior: Float[Tensor, " t"] | None = None,
+    spread: Float[Tensor, "t g s"], support: Float[Tensor, "t g"], blend: Float[Tensor, "g two"]
 ) -> Float[Tensor, "t g"]:
-    """The variance at new inputs from draws and support points; with no draws that of the support points.
-
-    Draws that are not solved to the end make the ratio large; nothing is less known than by the ``prior``.
-    """
+    """The variance at new inputs from draws and support points; with no draws that of the support points."""
     s, (ratio, worth) = spread.shape[2], blend.to(support).unbind(1)
     if not s:
         return support
-    scaled = ratio * support if prior is None else torch.minimum(ratio * support, prior[:, None].to(support))
-    return (spread.to(support).square().sum(2) + worth * scaled) / (s + worth)
+    return (spread.to(support).square().sum(2) + worth * ratio * support) / (s + worth)

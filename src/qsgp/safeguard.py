@@ -20,7 +20,7 @@ from qsgp.spread import FEW
 from qsgp.trained import Trained
 
 JUDGES = 500  # rows at most that compare two models
-_CLEARLY = 0.01  # nats of a row, and two deviations: less may be chance
+_CLEARLY = 0.02  # nats of a row, and two deviations: less may be chance
 MORE_TIME = "Give it more time (max_time) or fewer functions (n_features), or leave optimizer at 'auto'."
 MORE_FEATURES = "Give it more time (max_time) or more functions (n_features), or leave basis and n_features out."
 BETTER_STEPS = (

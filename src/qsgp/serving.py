@@ -194,8 +194,7 @@ class _Spread(nn.Module):
     def __init__(self, spread: Spread) -> None:
         super().__init__()
         self.kernel = _Kernel(spread.kernel, spread.U)
-        self.most, self.trust = float(self.kernel.variance), spread.trust
-        self.least = 1e-12 * self.most
+        self.least, self.trust = 1e-12 * float(self.kernel.variance), spread.trust
         self.register_buffer("blend", spread.blend.double().cpu())
         eye = torch.eye(len(spread.U), dtype=torch.float64, device=spread.factor.device)
         roots = [torch.linalg.solve_triangular(factor, eye, upper=False).mT.cpu() for factor in spread.factor]
@@ -210,7 +209,7 @@ class _Spread(nn.Module):
             return self.trust * variance
         square = torch.stack([part.square().sum(1) for part in draws.split(count, 1)], 1)
         ratio, worth = self.blend.unbind(1)
-        return self.trust * (square + worth * (ratio * variance).clamp_max(self.most)) / (count + worth)
+        return self.trust * (square + worth * ratio * variance) / (count + worth)
 
 
 class _AtRows(nn.Module):

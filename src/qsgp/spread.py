@@ -55,7 +55,7 @@ class Spread:
 
     def variance(self, x: Float[Tensor, "t d"], draws: Float[Tensor, "t g s"]) -> Float64[Tensor, "t g"]:
         """``draws`` about the mean at ``x``."""
-        return self.trust * blended(draws, self.support(x), self.blend, self.kernel.diag(x))
+        return self.trust * blended(draws, self.support(x), self.blend)
 
     @torch.no_grad()
     def sample(
@@ -71,7 +71,6 @@ class Spread:
         mixing = torch.randn(s, count * outputs, generator=generator, dtype=torch.float64)
         at_support, at_x = basis.phi_v(self.U, w).double(), basis.phi_v(x, w).double()
         noise, mixing, cross = noise.to(at_x), mixing.to(at_x), self.kernel(x, self.U).double()
-        most = self.kernel.diag(x).double()[:, None] / self.support(x)  # ratios that the prior allows
         found = []
         for output in range(outputs):
             g, own = output % len(self.factor), slice(output * count, (output + 1) * count)
@@ -79,8 +78,7 @@ class Spread:
             draw = at_x[:, own] - cross @ torch.cholesky_solve(known, self.factor[g])
             if s:
                 ratio, worth = self.blend[g].to(draw)
-                scaled = (worth * torch.minimum(ratio, most[:, g, None])).sqrt() * draw
-                draw = (draws[:, g].double() @ mixing[:, own] + scaled) / (s + worth).sqrt()
+                draw = (draws[:, g].double() @ mixing[:, own] + (worth * ratio).sqrt() * draw) / (s + worth).sqrt()
             found.append((mean[:, output, None] + self.trust**0.5 * draw.to(x)).mT)
         return torch.stack(found, 2)
 
