@@ -10,7 +10,7 @@ import torch
 from jaxtyping import TypeCheckError
 from torch import Tensor
 
-from qsgp.bases import Fourier, Grid, Inducing, KernelFunctions
+from qsgp.bases import Fourier, Grid, Inducing, KernelFunctions, Whitened
 from qsgp.bases.grid import leading_products
 from qsgp.interfaces import Basis, DensePriorBasis, Kernel
 from qsgp.kernels import BY_NAME, Matern12, Matern32, Matern52, SquaredExponential, Sum, hyperparameters
@@ -38,6 +38,7 @@ BASES: dict[str, Callable[[torch.dtype], Basis]] = {
     "inducing-sum": lambda dtype: Inducing(
         Sum((kernel_of(dtype=dtype), kernel_of(Matern12, dtype))), points(40, 1, dtype)
     ),
+    "whitened": lambda dtype: Whitened.build(kernel_of(Matern32, dtype), points(40, 1, dtype)),
     "grid": lambda dtype: Grid.build(kernel_of(dtype=dtype), GRIDS, 45),
     "kernel-functions": lambda dtype: KernelFunctions(kernel_of(Matern32, dtype), points(40, 1, dtype)),
 }
@@ -107,8 +108,8 @@ def test_other_hyperparameters_are_a_replaced_kernel(name: str) -> None:
     """Same frequencies, centres and positions at the new kernel; gradients are finite differences."""
     basis, x = build(name), points(4)
     columns = basis.columns(torch.tensor([1, 0, 7, 31]))
-    # the eigenfunctions of a grid keep their lengthscale
-    names = [key for key in basis.kernel.parameters() if name != "grid" or "variance" in key]
+    # the eigenfunctions of a grid and a root keep their lengthscale
+    names = [key for key in basis.kernel.parameters() if name not in ("grid", "whitened") or "variance" in key]
 
     def features(*values: Tensor) -> Tensor:
         kernel = basis.kernel.with_parameters(dict(zip(names, values, strict=True)))
@@ -211,7 +212,10 @@ def test_kernel_functions_have_unit_height() -> None:
     assert torch.allclose(all_features(basis, points(5)), basis.kernel(points(5), basis.Z) / VARIANCE, rtol=1e-14)
 
 
-@pytest.mark.parametrize(("name", "parameter"), [("kernel-functions", "log_variance"), ("grid", "log_lengthscale")])
+@pytest.mark.parametrize(
+    ("name", "parameter"),
+    [("kernel-functions", "log_variance"), ("grid", "log_lengthscale"), ("whitened", "log_lengthscale")],
+)
 def test_a_parameter_without_effect_has_a_gradient_of_exactly_zero(name: str, parameter: str) -> None:
     """A step differentiates in every parameter, and Adam would turn rounding noise into a drift."""
     basis = build(name, torch.float32)

@@ -345,10 +345,6 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda _: new(QSGPClassifier).partial_fit(X, LABELS, classes=[5, 6]),
         "labels among [5, 6] ... Leave out",
     ),
-    "portions for inducing points": (
-        lambda _: fit(**TABLE | {"basis": "inducing"}).partial_fit(X, y),
-        "Fourier or grid ... Inducing ... Fit with n_features",
-    ),
     "portions for relevance vectors": (lambda _: new(QSRVMRegressor).partial_fit(X, y), "no attribute 'partial_fit'"),
     # --- keywords
     **{

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "qsgp"
 
 FAMILIES = {"kernels", "bases", "covariances", "likelihoods", "control_variates", "sources"}
-FAMILY_MAY = {"interfaces", "estimators", "support", "counter_rng", "engine", "checks"}
+FAMILY_MAY = {"interfaces", "estimators", "support", "counter_rng", "engine", "checks", "factor"}
 # The loss terms of a step are assembled from these; bases, kernels and sources always arrive as arguments.
 LOSS_FAMILIES = {"covariances", "likelihoods", "control_variates"}
 
@@ -55,7 +55,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     "keywords": {"options", "memory"},
     "pathwise": {"engine", "counter_rng", "interfaces"},
     "evidence": {"engine", "interfaces"},
-    "posteriors": {"predict", "closed_form", "dual", "pathwise", "spread", "interfaces", "checks", *FAMILIES},
+    "posteriors": {
+        "predict",
+        "closed_form",
+        "counter_rng",
+        "dual",
+        "pathwise",
+        "spread",
+        "interfaces",
+        "checks",
+        *FAMILIES,
+    },
     "trained": {"posteriors"},
     "refinement": {"defaults", "dual", "evidence", "optimisers", "pathwise", "trained", "interfaces"},
     "lengthscale_trend": {"closed_form", "defaults", "dual", "interfaces", "likelihoods"},
@@ -78,7 +88,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "likelihoods",
     },
     "row_sites": {"pathwise", "interfaces", "likelihoods"},
-    "streaming": {"posteriors", "closed_form", "state", "options", "memory", "interfaces", *FAMILIES},
+    "streaming": {"posteriors", "closed_form", "factor", "state", "options", "memory", "interfaces", *FAMILIES},
     "serving": {"posteriors", "spread", "pathwise", "scaling", "state", "interfaces", "bases", "atomic"},
     "many_inputs": {"closed_form", "row_sites", "interfaces", "kernels"},
     "defaults": {"many_inputs", "options", "closed_form", "step", "problem", "interfaces", "checks", *FAMILIES},
@@ -92,6 +102,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "checkpoints",
         "dual_training",
         "feature_training",
+        "safeguard",
+        "weights_training",
         "trained",
         "interrupt",
         "fit",
@@ -139,10 +151,35 @@ MAY_IMPORT: dict[str, set[str]] = {
         "held_out",
         "interrupt",
         "options",
+        "safeguard",
+        "sources",
         "spread",
         "trained",
         "interfaces",
         "bases",
+        "likelihoods",
+    },
+    "safeguard": {
+        "interrupt",
+        "options",
+        "posteriors",
+        "rows",
+        "spread",
+        "trained",
+        "interfaces",
+        "likelihoods",
+        "sources",
+    },
+    "weights_training": {
+        "held_out",
+        "interrupt",
+        "options",
+        "posteriors",
+        "rows",
+        "safeguard",
+        "streaming",
+        "trained",
+        "interfaces",
         "likelihoods",
     },
     "held_out": {"pathwise", "posteriors", "trained", "interfaces", "likelihoods"},
@@ -152,7 +189,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "hyperparameters": {"closed_form", "interfaces", "likelihoods", "checks"},
     "problem": {"support", "interfaces", "checks", *LOSS_FAMILIES},
     "start": {"step", "problem", "state", "optimisers", "estimators", *LOSS_FAMILIES},
-    "predict": {"problem", "state", "estimators", "covariances", "interfaces", "checks"},
+    "predict": {"problem", "state", "estimators", "bases", "covariances", "interfaces", "checks"},
     "objective": {"estimators", "bounds", "sampling", "support", "state", "interfaces", "checks", *LOSS_FAMILIES},
     "step": {
         "problem",

@@ -61,6 +61,21 @@ def test_regression(name, tmp_path):
             np.testing.assert_allclose(got[1][:, 0], deviation, rtol=1e-4)
 
 
+def test_an_exported_table_has_the_priors_deviation_too(tmp_path):
+    X, y = wave(60)
+    far = np.array([[1e3, 0.0], [0.0, 1e6]])
+    model = QSGPRegressor(basis="inducing", n_features=20, random_state=0, learn_hyperparameters=False).fit(X, y)
+    model.export(tmp_path / "m.pt2")
+    rows = np.concatenate([X[:5], far])
+    mean, deviation = (
+        part.numpy()[:, 0] for part in torch.export.load(tmp_path / "m.pt2").module()(torch.tensor(rows))
+    )
+    wanted = model.predict(rows, return_std=True)
+    np.testing.assert_allclose(mean, wanted[0], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(deviation, wanted[1], rtol=1e-4)
+    assert deviation[-1] > 0.9 * np.sqrt(model.signal_variance_)
+
+
 def test_kernel_functions_at_rows(tmp_path):
     X, y = wave(3200)
     model = QSGPRegressor(random_state=0, learn_hyperparameters=False).fit(X, y)

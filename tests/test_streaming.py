@@ -1,12 +1,15 @@
 """Portions of rows: the posterior is that of all rows at once."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from sklearn.exceptions import ConvergenceWarning
 
 import qsgp
 from qsgp import QSGPClassifier, QSGPRegressor, QSRVMRegressor, memory
-from qsgp.bases import Fourier
+from qsgp.bases import Fourier, Inducing
 from qsgp.kernels import SquaredExponential, hyperparameters
 from qsgp.likelihoods import Gaussian, Laplace, Logistic
 from qsgp.streaming import Accumulated
@@ -137,7 +140,9 @@ def test_what_takes_no_portions_says_so():
     assert not hasattr(QSRVMRegressor(), "partial_fit")
     X, y = wave(50)
     model = QSGPRegressor(basis="inducing", n_features=20, max_iter=5, random_state=0).fit(X, y)
-    with pytest.raises(ValueError, match="Fourier or grid basis .* got Inducing"):
+    kernel = model._posterior.kernel
+    model._trained = replace(model._posterior, basis=Inducing(kernel, model._posterior.basis.Z.to(kernel.variance)))
+    with pytest.raises(ValueError, match="with S = I to add rows to, got Inducing"):
         model.partial_fit(X, y)
     plain = QSGPRegressor(random_state=0, learn_hyperparameters=False).partial_fit(X, y)
     with pytest.raises(ValueError, match="targets as in the first portion"):
@@ -155,3 +160,40 @@ def test_little_memory_means_fewer_rows_kept_and_fewer_features(limit):
         QSGPRegressor(
             random_state=0, learn_hyperparameters=False, max_memory="17MB", n_features=4000, dtype="float64"
         ).partial_fit(X, y)
+
+
+def test_a_first_portion_of_one_value_does_not_set_the_scale():
+    """Elsewhere than the others, so that they do not contradict it; they have no noise, so intervals are narrow."""
+    X, y = wave(1500)
+    X_flat = X[:100] + [10, 0]
+    for flat, least in ((X_flat, 0.88), (np.tile(X_flat, (15, 1)), 0.7)):  # fewer rows than are kept, and more
+        model = QSGPRegressor(random_state=0, n_features=300, kernel="rbf").partial_fit(flat, np.full(len(flat), 10.0))
+        for start in (0, 500, 1000):
+            model.partial_fit(X[start : start + 500], y[start : start + 500])
+        X_new, y_new = wave(400, seed=1)
+        lower, upper = model.predict_interval(X_new)
+        assert np.sqrt(np.mean((model.predict(X_new) - y_new) ** 2)) < 1.0
+        assert np.mean((lower < y_new) & (y_new < upper)) > least
+
+
+def test_one_value_again_and_again_is_no_reason_to_keep_all_rows():
+    X, _ = wave(1500)
+    model = QSGPRegressor(random_state=0, learn_hyperparameters=False)
+    for start in (0, 700, 1400):
+        model.partial_fit(X[start : start + 700], np.full(len(X[start : start + 700]), 3.0))
+    assert len(model._posterior.x) == 1000 and np.allclose(model.predict(X[:5]), 3.0)
+
+
+def test_an_input_that_varies_later_is_learned_again():
+    X, y = wave(900)
+    y = y + 0.05 * X[:, 1]
+    model = QSGPRegressor(random_state=0, kernel="rbf").partial_fit(X[:500] * [1, 0] + [0, 1e4], y[:500])
+    model.partial_fit(X[500:800], y[500:800])
+    assert model._scaling.x_scale[1] > 10
+
+
+def test_a_portion_unlike_the_first_is_named():
+    X, y = wave(1600)
+    model = QSGPRegressor(random_state=0, n_features=100, kernel="rbf").partial_fit(X[:1200], 1e-6 * y[:1200])
+    with pytest.warns(ConvergenceWarning, match="far from the rows that scales .* were learned from.*random order"):
+        model.partial_fit(X[1200:], y[1200:])

@@ -7,17 +7,17 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from qsgp import many_inputs
-from qsgp.bases import Fourier, Grid, Inducing, KernelFunctions
+from qsgp.bases import Fourier, Grid, Inducing, KernelFunctions, Whitened
 from qsgp.closed_form import density_of_others, fit_hyperparameters
 from qsgp.interfaces import Basis, Kernel, Likelihood, SpectralKernel
 from qsgp.kernels import BY_NAME as KERNELS
 from qsgp.kernels import Tied, hyperparameters
 from qsgp.likelihoods import Gaussian, Laplace, Logistic
-from qsgp.options import FEATURES, LEARN_POINTS, Options, Sizes
+from qsgp.options import LEARN_POINTS, MOST_FEATURES, Options, Sizes
 from qsgp.problem import Problem
 from qsgp.sources import Arrays
 from qsgp.step import Settings
@@ -28,7 +28,8 @@ _JUDGES = 4000  # rows that say which kernel predicts them best
 _FEW_JUDGES = 500  # that say less than the evidence does
 _GROWTH = 1.41  # of the rows from search to search, while there is time: it costs thrice as much
 _LEAST_LEARNED = 4  # with fewer rows the evidence says nothing: keep the defaults
-_GRID_POINTS = 48  # for each input
+_BULK = 10_000  # rows that tell whether outliers have stretched the scale
+_GRID_POINTS = 128  # for each input, at most
 
 P = TypeVar("P", Kernel, Likelihood)
 
@@ -118,13 +119,21 @@ def learn(
 def first_kernels(x: Float[Tensor, "n d"], options: Options, units: Float[Tensor, " d"] | None) -> list[Kernel]:
     """Where searches begin: a lengthscale for each input, or for very many inputs common ones."""
     d = x.shape[1]
-    lengthscale, variance = hyperparameters(math.sqrt(d), 1.0, d=d, dtype=torch.float64)
+    lengthscale, variance = hyperparameters(math.sqrt(d) * bulk(x), 1.0, d=d, dtype=torch.float64)
     names = ["matern32", "rbf", "matern52"] if options.kernel == "auto" else [options.kernel]
     if options.basis == "grid":
         names = ["rbf"]  # the one kernel that is a product over its inputs
     if d > many_inputs.MANY:
         return many_inputs.tied_kernels(names, x[:_COMPARED_POINTS], lengthscale, units)
     return [KERNELS[name](lengthscale, variance) for name in names]
+
+
+def bulk(x: Float[Tensor, "n d"]) -> Float64[Tensor, " d"]:
+    """1 for each input, or half the width of its middle two thirds where outliers have stretched the scale: searches
+    that begin a hundred times too wide take the function for noise."""
+    low, high = torch.quantile(x[:_BULK].double(), torch.tensor([0.16, 0.84], dtype=torch.float64, device=x.device), 0)
+    width = (high - low) / 2
+    return torch.where((width > 0) & (width < 0.2), width, 1.0).cpu()
 
 
 def on(part: P, device: str) -> P:
@@ -165,16 +174,45 @@ def make_basis(
         centres = distinct(source.x, order, sizes.m).sort().values
         return KernelFunctions(kernel, source.x[centres.to(source.x.device)]), centres
     if options.basis == "inducing":
-        centres = distinct(source.x, order, sizes.m)
-        return Inducing(kernel, source.x[centres.to(source.x.device)]), None
+        Z = source.x[distinct(source.x, order, sizes.m).to(source.x.device)]
+        if isinstance(kernel, SpectralKernel) and len(Z) <= MOST_FEATURES:
+            return Whitened.build(kernel, Z), None
+        return Inducing(kernel, Z), None
     assert isinstance(kernel, SpectralKernel)
     if options.basis == "grid":
-        low, high = source.x.amin(0), source.x.amax(0)
-        grids = [torch.linspace(float(a), float(b), _GRID_POINTS).to(source.x) for a, b in zip(low, high, strict=True)]
-        # a constant input has one grid point: it adds nothing
-        grids = [grid if grid[0] < grid[-1] else grid[:1] for grid in grids]
+        columns = zip(source.x.mT, kernel.lengthscale, strict=True)
+        grids = [grid_points(column, float(lengthscale)) for column, lengthscale in columns]
         return Grid.build(kernel, grids, sizes.m, fewer=True), None
     return Fourier(kernel, sizes.m, seed=options.seed), None
+
+
+def grid_points(values: Float[Tensor, " n"], lengthscale: float) -> Float[Tensor, " u"]:
+    """Points half a lengthscale apart wherever there are values, so that one far away adds a point and no more.
+
+    Where that takes more than `_GRID_POINTS` of them, half are those with the widest gaps that reach all values, and
+    half follow the density of the values. A constant input has one point: it adds nothing.
+    """
+    some = torch.unique(values.double())
+    low, high = 0.5 * lengthscale, float(some[-1] - some[0])
+    points = _net(some, min(low, high / 16))
+    if len(points) <= _GRID_POINTS:
+        return points.to(values)
+    for _ in range(30):
+        gap = 0.5 * (low + high)
+        low, high = (low, gap) if len(_net(some, gap)) <= _GRID_POINTS // 2 else (gap, high)
+    dense = torch.quantile(some[:: len(some) // 100_000 + 1], torch.linspace(0, 1, _GRID_POINTS // 2).to(some))
+    return torch.unique(torch.cat([_net(some, high), dense])).to(values)
+
+
+def _net(ordered: Float[Tensor, " n"], gap: float) -> Float[Tensor, " u"]:
+    """The first value, and again and again the next that is ``gap`` or more beyond the last one taken."""
+    found, at = [ordered[0]], 0
+    while len(found) <= _GRID_POINTS:
+        at = int(torch.searchsorted(ordered, found[-1] + gap))
+        if at >= len(ordered):
+            break
+        found.append(ordered[at])
+    return torch.stack([*found, ordered[-1]] if found[-1] < ordered[-1] else found)
 
 
 def distinct(x: Float[Tensor, "n d"], order: Int[Tensor, " n"], most: int) -> Int[Tensor, " i"]:
@@ -198,7 +236,7 @@ def make_settings(problem: Problem, options: Options, sizes: Sizes) -> Settings:
     m = problem.basis.m
     m_tilde = min(sizes.batch_features, m)
     whole = m_tilde == m
-    newton = options.optimizer == "auto" and problem.basis.diagonal and whole and m <= 4 * FEATURES
+    newton = options.optimizer == "auto" and problem.basis.diagonal and whole and m <= MOST_FEATURES
     settings = Settings(
         n_tilde=sizes.batch_points,
         m_tilde=m_tilde,

@@ -24,13 +24,22 @@ from qsgp.callbacks import CallbackSupportMixin, Watch
 from qsgp.files import write_model
 from qsgp.keywords import read_options
 from qsgp.likelihoods import Gaussian, Laplace
-from qsgp.options import sized, statement
+from qsgp.options import Options, sized, statement
 from qsgp.posteriors import ClosedForm, Posterior
 from qsgp.reading import is_path, read_table
 from qsgp.scaling import Scaling
 from qsgp.serving import Serving, export
 from qsgp.stored import contents
-from qsgp.streaming import Accumulated, check_portions, need_of, rows_to_keep, start_accumulating
+from qsgp.streaming import (
+    Accumulated,
+    check_portions,
+    is_constant,
+    need_of,
+    rows_to_keep,
+    says_more,
+    start_accumulating,
+    warn_if_unlike,
+)
 from qsgp.tables import as_array_like, as_target, check_inputs, check_weights, dense
 from qsgp.trained import Record, told
 from qsgp.training import train
@@ -268,40 +277,58 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
     def _partial_fit(
         self, X: np.ndarray, Y: np.ndarray, weight: np.ndarray, given: Given, *, scale_y: bool
     ) -> "Estimator":
-        """Up to 1,000 rows are kept and fitted anew whenever they have doubled; beyond, they are added up."""
+        """Up to 1,000 rows are kept and fitted anew whenever they have doubled, or are not what scales came from;
+        beyond, they are added up."""
         options, counted = read_options(self), weight > 0
         X, Y, weight = X[counted], Y[counted], weight[counted]
         most = rows_to_keep(X.shape[1], Y.shape[1], options)
         if not hasattr(self, "_trained"):
             check_portions(options)
-            # Rows of a file may be sorted: those to be kept are drawn.
-            order = np.random.RandomState(0).permutation(len(X))
-            first, rest = order[:most], order[most:]
-            self._fit(X[first], Y[first], weight[first], given, scale_y=scale_y, keep=True)
-            if not len(rest):
-                return self
-            X, Y, weight = X[rest], Y[rest], weight[rest]
-        if self._accumulated is None and isinstance(self._posterior, ClosedForm):
-            kept = self._posterior
-            rows = len(kept.x) + len(X)
-            if self._learned_on * 2 <= rows <= most:
-                X_old = kept.x.cpu().numpy() * self._scaling.x_scale + self._scaling.x_mean
-                Y_old = self._scaling.restore(kept.Y.cpu().numpy(), X_old)
-                X, Y = np.concatenate([X_old, X]), np.concatenate([Y_old, Y])
-                return self._fit(
-                    X, Y, np.concatenate([kept.weight.cpu().numpy(), weight]), given, scale_y=scale_y, keep=True
-                )
+            return self._begin(X, Y, weight, given, most, scale_y=scale_y)
         x, targets = self._scaling.standardised(X, Y, np.dtype("float64"))
         data = (torch.from_numpy(x), torch.from_numpy(targets), torch.from_numpy(weight))
-        if self._accumulated is None and isinstance(self._posterior, ClosedForm) and rows <= most:
-            self._trained = self._posterior.with_rows(*data)
-        else:
-            if self._accumulated is None:
-                self._accumulated = start_accumulating(self._posterior, options)
-                self.memory_ = max(getattr(self, "memory_", 0), need_of(self._accumulated.basis.m).total)
-            self._accumulated = self._accumulated.add(*data)
-            self._trained = None
+        kept = self._posterior if self._accumulated is None and isinstance(self._posterior, ClosedForm) else None
+        if kept is None:
+            warn_if_unlike(*data[:2])
+            return self._add(data, options)
+        rows = len(kept.x) + len(X)
+        if self._learned_on * 2 <= rows <= most or says_more(kept, *data[:2]):
+            X_old = kept.x.cpu().numpy() * self._scaling.x_scale + self._scaling.x_mean
+            Y_old = self._scaling.restore(kept.Y.cpu().numpy(), X_old)
+            weight = np.concatenate([kept.weight.cpu().numpy(), weight])
+            return self._begin(
+                np.concatenate([X_old, X]), np.concatenate([Y_old, Y]), weight, given, most, scale_y=scale_y
+            )
+        if rows > most and not is_constant(kept.Y):
+            return self._add(data, options)
+        # of equal targets no more are kept than of others: they say nothing of scales
+        self._trained = kept.with_rows(*(part[: max(0, most - len(kept.x))] for part in data))
         self._calibration = None
+        return self
+
+    def _begin(
+        self, X: np.ndarray, Y: np.ndarray, weight: np.ndarray, given: Given, most: int, *, scale_y: bool
+    ) -> "Estimator":
+        """Learn scales and hyperparameters from ``most`` of these rows, and add the others."""
+        # Rows of a file may be sorted: those to be kept are drawn.
+        order = np.random.RandomState(0).permutation(len(X))
+        if np.ptp(Y[order[:most]], 0).max() == 0:  # whatever differs must be among them
+            order = order[np.argsort(-np.abs(Y - Y[order[0]]).max(1)[order], kind="stable")]
+        first, rest = order[:most], order[most:]
+        self._fit(X[first], Y[first], weight[first], given, scale_y=scale_y, keep=True)
+        if not len(rest) or np.ptp(Y[first], 0).max() == 0:
+            return self
+        x, targets = self._scaling.standardised(X[rest], Y[rest], np.dtype("float64"))
+        data = (torch.from_numpy(x), torch.from_numpy(targets), torch.from_numpy(weight[rest]))
+        return self._add(data, read_options(self))
+
+    def _add(self, data: tuple[Tensor, Tensor, Tensor], options: Options) -> "Estimator":
+        """Rows to sums over Fourier weights, which begin with the rows that were kept."""
+        if self._accumulated is None:
+            self._accumulated = start_accumulating(self._posterior, options)
+            self.memory_ = max(getattr(self, "memory_", 0), need_of(self._accumulated.basis.m).total)
+        self._accumulated = self._accumulated.add(*data)
+        self._trained, self._calibration = None, None
         return self
 
     # --- files --------------------------------------------------------------------------------------------------

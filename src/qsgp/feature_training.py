@@ -6,6 +6,7 @@ how the variances of draws and support points are blended, and what noise predic
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -21,6 +22,8 @@ from qsgp.interfaces import Kernel, Likelihood
 from qsgp.interrupt import Halt
 from qsgp.likelihoods import Gaussian
 from qsgp.options import Options, Sizes
+from qsgp.safeguard import MORE_TIME, Shuffled, exact_of_some, judges, never_worse
+from qsgp.sources import Arrays
 from qsgp.spread import FEW
 from qsgp.trained import Record, Report, Trained
 
@@ -49,6 +52,8 @@ def train_features(
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(options.seed))
     x, Y, weight = (put(part[order]) for part in (x, Y, weight))
     kept, began = len(x) - sizes.held_out, time.perf_counter()
+    rows = Shuffled(Arrays(x, Y, weight), torch.arange(len(x), device=x.device))
+    known = exact_of_some(rows, kernel, noise, sizes, halt)
     some = distinct(x[:kept], torch.arange(kept), sizes.support_points).to(x.device)
     posterior = feature_posterior.solve(
         Fourier(spectral(kernel), sizes.m, seed=options.seed),
@@ -62,7 +67,7 @@ def train_features(
         m_tilde=sizes.batch_features // 2 * 2,
         passes=options.max_iter or 100,
         tolerance=_RESIDUAL,
-        halt=halt,
+        halt=_in_time(halt),
     )
     posterior = replace(posterior, likelihood=noise)
     record: Record = {"phase": "features", "iteration": 1, "seconds": time.perf_counter() - began}
@@ -71,4 +76,16 @@ def train_features(
         record |= found
     if report is not None:
         report(record, lambda: posterior)
-    return Trained(posterior, [record], 1)
+    return never_worse(Trained(posterior, [record], 1), known, rows.last(judges(sizes)), MORE_TIME)
+
+
+def _in_time(halt: Halt) -> Callable[[], bool]:
+    """Asked after every pass: ends before one more, and the one that makes weights of it, would be too late."""
+    last = time.monotonic()
+
+    def ends() -> bool:
+        nonlocal last
+        took, last = time.monotonic() - last, time.monotonic()
+        return halt() or halt.left < 2 * took
+
+    return ends

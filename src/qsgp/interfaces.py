@@ -106,6 +106,20 @@ class Streamed(Protocol):
         ...
 
 
+@runtime_checkable
+class Degenerate(Protocol):
+    """A basis whose functions vanish far from their centres: its prior lacks a part of the kernel's there."""
+
+    def missing(self, x: Float[Tensor, "t d"]) -> Float[Tensor, " t"]:
+        """k(x, x) - phi(x) S^-1 phi(x)^T: the prior variance that the functions lack."""
+        ...
+
+    def projected(self, prior: Any, weights: Float[Tensor, "p c"]) -> Float[Tensor, "m c"]:
+        """Weights of the functions for what they hold of a function of the prior, Fourier features times ``weights``:
+        the two differ by a draw of the missing part."""
+        ...
+
+
 class Quadratic(NamedTuple):
     """constant + linear f + quadratic f^2 <= log g(f): a lower bound of one site, touching at two points."""
 

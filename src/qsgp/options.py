@@ -9,6 +9,7 @@ from qsgp.memory import Need, check_fits, readable
 
 SMALL = 3000  # rows that go to the closed form
 FEATURES = 2048
+MOST_FEATURES = 4 * FEATURES  # whose precision matrix is written down: 0.5 GB
 CENTRES = 2000  # most kernel functions of a relevance vector machine
 BATCH_POINTS = 1000
 BATCH_FEATURES = 2048
@@ -28,6 +29,7 @@ class Pace:
     draws: int
     held_out: int  # rows at most; errors with heavy tails need many, where time is short they are missed
     exact_rows: int  # of the exact GP that training begins with
+    operations: float  # in a second, of matrix products in float64 on a busy machine
 
     def rows(self, seconds: float, columns: int) -> int:
         """Half of the time for about eight epochs of n^2 kernel values; more columns than usual slow them down."""
@@ -47,11 +49,25 @@ class Pace:
 
 PACES = {
     "cpu": Pace(
-        values=1e9, learn_points=2000, block=2000, variance_points=2000, draws=16, held_out=1000, exact_rows=4000
+        values=1e9,
+        learn_points=2000,
+        block=2000,
+        variance_points=2000,
+        draws=16,
+        held_out=1000,
+        exact_rows=4000,
+        operations=1e10,
     ),
     # 64 columns with that of the mean: tensor cores take powers of two
     "cuda": Pace(
-        values=4e11, learn_points=8000, block=8000, variance_points=4000, draws=63, held_out=3000, exact_rows=8000
+        values=4e11,
+        learn_points=8000,
+        block=8000,
+        variance_points=4000,
+        draws=63,
+        held_out=3000,
+        exact_rows=8000,
+        operations=1e13,
     ),
 }
 
@@ -107,6 +123,17 @@ class Options:
         return self._plain and all(value is None for value in named) and self.checkpoint is None
 
     @property
+    def wants_steps(self) -> bool:
+        """Something is said of steps, or steps alone can do it."""
+        named = (self.batch_points, self.batch_features, self.support_points, self.max_iter, self.tol)
+        return (
+            self.optimizer != "auto"
+            or self.relevance
+            or self.checkpoint is not None
+            or any(value is not None for value in named)
+        )
+
+    @property
     def solved(self) -> bool:
         """Fourier features, all of them solved for together."""
         return self.optimizer == "preconditioned"
@@ -122,6 +149,7 @@ class Sizes:
 
     closed_form: bool
     dual: bool  # the exact mean by blocks of rows
+    summed: bool  # the exact posterior of the weights, from sums over the rows
     dual_rows: int  # that it knows: all, or as many at random as time allows
     held_out: int  # of those, until the last epoch
     exact_rows: int  # of the exact GP that training begins with, at most
@@ -156,6 +184,10 @@ class Sizes:
             columns, p = outputs + self.draws, self.support_points
             parts["table"] = self.m * (4 * columns + d) * item
             parts["systems"] = max(learning, 8 * (n * (8 * columns + p) + 4 * p**2))
+        elif self.summed:
+            matrices = 10 if options.basis == "inducing" else 7
+            own = 8 * (matrices * self.m**2 + 4 * self.batch_points * self.m) + 64 * min(n, LEARN_POINTS) ** 2
+            parts["weights"] = max(learning, own)
         else:
             width = outputs + 2 + {"chevron": options.dense_columns, "full": self.m}.get(options.covariance, 0)
             drawn = min(self.m, 2 * self.batch_features)
@@ -164,7 +196,8 @@ class Sizes:
             # features of a batch and of the support set, their gradients, and the block of a Newton step
             step = (8 * self.batch_points + 6 * self.support_points) * drawn * item
             step += 6 * self.support_points * (self.support_points + self.batch_points) * item
-            step += 6 * self.m**2 * item if whole and self.m <= 4 * FEATURES else 0
+            step += 6 * self.m**2 * item if whole and self.m <= MOST_FEATURES else 0
+            step += 8 * 4 * self.m**2 if options.basis == "inducing" and self.m <= MOST_FEATURES else 0
             parts["a step"] = max(learning, step)
         return Need(parts)
 
@@ -184,13 +217,20 @@ def sized(n: int, d: int, outputs: int, options: Options, *, closed_form: bool =
         # sites that are not Gaussian are tightened at every step of the search
         most = pace.learn_points if options.likelihood == "gaussian" else pace.learn_points // 2
         learned = max(learned, int(most * min(1.5, (seconds / SECONDS) ** (1 / 3))))
-    newton = options.optimizer == "auto" and options.basis != "inducing" and m <= 4 * FEATURES
+    newton = options.optimizer == "auto" and m <= MOST_FEATURES
+    summed = m <= MOST_FEATURES and not options.wants_steps
+    if summed and options.n_features is None and options.max_time:
+        m = min(m, features_within(options.max_time, n, options.pace))
     # A search that half of the memory does not hold must not make blocks smaller: the rows of the search give way.
     fits = max(LEARN_POINTS, int(math.sqrt(options.max_memory / 2 / _bytes_of_learning(outputs))))
     learned = max(4, min(int(learned / math.sqrt(groups)), fits))
+    preconditioning = pace.variance_points
+    if options.max_time:
+        preconditioning = min(preconditioning, support_within(options.max_time, n, m, options.pace))
     sizes = Sizes(
         closed_form=closed_form,
         dual=options.wants_dual,
+        summed=summed,
         dual_rows=rows,
         held_out=min(pace.held_out, (n if options.solved else rows) // 20),
         # sites that are not Gaussian are tightened in rounds, each of which costs a factor
@@ -204,13 +244,17 @@ def sized(n: int, d: int, outputs: int, options: Options, *, closed_form: bool =
         m=m,
         batch_points=min(options.batch_points or BATCH_POINTS, n),
         batch_features=min(options.batch_features or (m if newton or options.solved else BATCH_FEATURES), m),
-        support_points=min(options.support_points or (pace.variance_points if options.solved else SUPPORT_POINTS), n),
+        support_points=min(options.support_points or (preconditioning if options.solved else SUPPORT_POINTS), n),
     )
     limit = options.max_memory
     if sizes.closed_form and sizes.need(n, d, outputs, options).total > limit:
         sizes = replace(sizes, closed_form=False)
     while sizes.dual and not sizes.closed_form and sizes.need(n, d, outputs, options).total > limit:
         sizes = _smaller(sizes)
+    while sizes.summed and not (sizes.closed_form or sizes.dual) and sizes.need(n, d, outputs, options).total > limit:
+        smaller = sizes.m // 4 * 2
+        fewer = options.n_features is None and smaller >= 256
+        sizes = replace(sizes, m=smaller) if fewer else replace(sizes, summed=False)  # steps need no m^2 numbers
     for _ in range(16):  # halve what the user left open until it fits
         need = sizes.need(n, d, outputs, options)
         if need.total <= limit:
@@ -229,6 +273,22 @@ def sized(n: int, d: int, outputs: int, options: Options, *, closed_form: bool =
             sizes = replace(sizes, m=m, batch_features=min(sizes.batch_features, m))
     check_fits(need, limit, f"Lower n_features (now {sizes.m}) or batch_features (now {sizes.batch_features}).")
     return sizes, need
+
+
+def support_within(seconds: float, n: int, m: int, pace: Pace) -> int:
+    """Support points whose preconditioner takes a fifth of the time; with many for few features, features make it."""
+    p = pace.variance_points
+    while p > 50 and 2 * n * p * (p + (m if m < 20 * p else 0)) > pace.operations * seconds / 5:
+        p = int(0.8 * p)
+    return p
+
+
+def features_within(seconds: float, n: int, pace: Pace) -> int:
+    """Features whose exact posterior takes half of the time: ten rows for each at most, some factors of m^3."""
+    m = FEATURES
+    while m > 128 and (4 * min(n, 10 * m) + 8 * m) * m**2 > pace.operations * seconds / 2:
+        m -= 64
+    return m
 
 
 def _bytes_of_learning(outputs: int) -> int:

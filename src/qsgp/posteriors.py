@@ -13,16 +13,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from qsgp.bases import Fourier, Grid, Inducing, KernelFunctions
+from qsgp.bases import Fourier, Grid, Inducing, KernelFunctions, Whitened
 from qsgp.closed_form import Sites, Solved, solve, tighten
+from qsgp.counter_rng import normals
 from qsgp.covariances import Chevron
 from qsgp.dual import product, spectral
-from qsgp.interfaces import Basis, Kernel, Likelihood, SpectralKernel, Streamed
+from qsgp.interfaces import Basis, Degenerate, Kernel, Likelihood, SpectralKernel, Streamed
 from qsgp.kernels import BY_NAME as KERNELS
 from qsgp.likelihoods import BY_NAME as LIKELIHOODS
 from qsgp.likelihoods import Logistic
 from qsgp.pathwise import prior_draws
-from qsgp.predict import columns_of, stream, stream_draws, stream_mean
+from qsgp.predict import columns_of, missing_draws, stream, stream_draws, stream_mean
 from qsgp.spread import PRIOR_FEATURES, Spread
 
 _BLOCK_FEATURES = 2048  # made at a time; larger blocks leave the cache and fragment the heap
@@ -126,7 +127,12 @@ class ClosedForm:
 
 @dataclass(frozen=True)
 class Features:
-    """Weights over basis functions: mean phi mu, variance phi Sigma phi^T with a chevron Sigma."""
+    """Weights over basis functions: mean phi mu, variance phi Sigma phi^T with a chevron Sigma.
+
+    Where the functions vanish, as inducing and grid functions do far from the data, so does that variance; what their
+    prior lacks of the kernel's is added. It takes the place of Proposition 4, whose sum over all training rows counts
+    twice near the data when Sigma is full.
+    """
 
     basis: Basis
     likelihood: Likelihood
@@ -143,7 +149,8 @@ class Features:
     def bytes_per_row(self, draws: int = 0) -> int:
         width = self.outputs * (1 + draws) + self.covariance.k
         features = 0 if isinstance(self.basis, Streamed) else min(self.basis.m, _BLOCK_FEATURES)
-        return self.table.element_size() * (4 * features + 4 * width) + 16 * features
+        own = 8 * (3 * self.basis.m + (PRIOR_FEATURES if draws else 0)) if isinstance(self.basis, Degenerate) else 0
+        return self.table.element_size() * (4 * features + 4 * width) + 16 * features + own
 
     @property
     def rows_at_a_time(self) -> int:
@@ -157,15 +164,23 @@ class Features:
     @torch.no_grad()
     def latent(self, x: Float[Tensor, "t d"]) -> tuple[Float[Tensor, "t o"], Float[Tensor, "t o"]]:
         """Mean and variance of f; memory O(t) times a block of features: give it blocks of rows."""
-        mean, variance = stream(
-            self.basis, self.covariance, self.table, self.outputs, x.to(self.table), _BLOCK_FEATURES
-        )
+        x = x.to(self.table)
+        mean, variance = stream(self.basis, self.covariance, self.table, self.outputs, x, _BLOCK_FEATURES)
+        if isinstance(self.basis, Degenerate):
+            variance = variance + self.basis.missing(x)
         return mean, variance[:, None].expand_as(mean)
 
     @torch.no_grad()
     def sample(self, x: Float[Tensor, "t d"], count: int, seed: int) -> Float[Tensor, "count t o"]:
         """Draws of f from draws of the weights: linear in the number of points, coherent over them."""
-        return stream_draws(self.basis, self.covariance, self.table, self.outputs, x.to(self.table), count, seed)
+        x = x.to(self.table)
+        draws = stream_draws(self.basis, self.covariance, self.table, self.outputs, x, count, seed)
+        if not isinstance(self.basis, Degenerate):
+            return draws
+        prior = Fourier(spectral(self.kernel), PRIOR_FEATURES, seed=seed)
+        every = torch.arange(PRIOR_FEATURES, device=x.device)
+        weights = normals(seed, every, count * self.outputs, stream=3).to(x)
+        return draws + missing_draws(self.basis, prior, x, weights).unflatten(1, (count, -1)).transpose(0, 1)
 
     def parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         basis = self.basis
@@ -176,6 +191,8 @@ class Features:
             header |= {"seed": basis.seed, "orthogonal": basis.orthogonal}
         elif isinstance(basis, Grid):
             tensors |= basis.tensors()
+        elif isinstance(basis, Whitened):
+            tensors |= {"centres": basis.Z, "root": basis.root}
         else:
             assert isinstance(basis, Inducing | KernelFunctions)
             tensors["Z"] = basis.Z
@@ -334,6 +351,8 @@ def _features_from(
         basis = Fourier(spectral(kernel), header["m"], header["seed"], header["orthogonal"])
     elif header["basis"] == "Grid":
         basis = Grid.restore(spectral(kernel), tensors)
+    elif header["basis"] == "Whitened":
+        basis = Whitened(spectral(kernel), tensors["centres"], tensors["root"])
     else:
         basis = (Inducing if header["basis"] == "Inducing" else KernelFunctions)(kernel, tensors["Z"])
     return Features(basis, likelihood, Chevron(header["m"], header["k"]), tensors["table"], header["outputs"])

@@ -7,9 +7,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from qsgp import estimators
+from qsgp.bases import Fourier
 from qsgp.checks import check_finite, check_rows, check_shape
 from qsgp.covariances import Chevron
-from qsgp.interfaces import Basis, Kernel, Likelihood, Source, Streamed
+from qsgp.interfaces import Basis, Degenerate, Kernel, Likelihood, Source, Streamed
 from qsgp.problem import Problem, at_hyperparameters, initial_hyperparameters
 from qsgp.state import Rows, State
 
@@ -139,6 +140,22 @@ def stream_draws(
         else:
             f += torch.einsum("tb,bco->tco", basis.features(x, basis.columns(block)), weights)
     return f.transpose(0, 1)
+
+
+def missing_draws(
+    basis: Degenerate,
+    prior: Fourier,
+    x: Float[Tensor, "t d"],
+    weights: Float[Tensor, "p c"],
+    block_features: int = 2048,
+) -> Float[Tensor, "t c"]:
+    """Draws of the part of the kernel's prior that ``basis`` lacks: a function of the prior, Fourier features times
+    standard normal ``weights``, less what the functions hold of it."""
+    assert isinstance(basis, Basis)
+    f, held = prior.phi_v(x, weights), basis.projected(prior, weights)
+    for block in torch.arange(basis.m, device=x.device).split(block_features):
+        f -= basis.features(x, basis.columns(block)) @ held[block]
+    return f
 
 
 @torch.no_grad()

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from qsgp.atomic import place_for, written
-from qsgp.bases import Fourier, Grid, Inducing, KernelFunctions
+from qsgp.bases import Fourier, Grid, Inducing, KernelFunctions, Whitened
 from qsgp.interfaces import Likelihood
 from qsgp.pathwise import prior_tables
 from qsgp.posteriors import ClosedForm, Features, FourierWeights, KernelFunctionsAtRows, Posterior
@@ -110,6 +110,38 @@ class _Weights(nn.Module):
         mean = (Phi @ self.mu).double()
         variance = (Phi @ self.C).square().sum(1, keepdim=True) + Phi.square() @ self.own
         return mean, variance.double().expand_as(mean)
+
+
+class _Whitened(nn.Module):
+    """k(x, Z) R for weights over whitened functions; R = 1 for those over k(x, z) themselves."""
+
+    root: Tensor
+
+    def __init__(self, basis: Inducing | Whitened) -> None:
+        super().__init__()
+        self.kernel, self.whitened = _Kernel(basis.kernel, basis.Z), isinstance(basis, Whitened)
+        white = basis if isinstance(basis, Whitened) else basis.whitened
+        self.register_buffer("root", (white.root / white.kernel.variance.double().sqrt()).cpu())
+
+    def forward(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """The functions, and the prior variance that they lack."""
+        k = self.kernel(z.double())
+        white = k @ self.root
+        missing = (self.kernel.variance - white.square().sum(1, keepdim=True)).clamp_min(0)
+        return (white if self.whitened else k).to(z.dtype), missing
+
+
+class _Degenerate(nn.Module):
+    """phi mu and phi Sigma phi^T, and the prior variance that the functions lack."""
+
+    def __init__(self, basis: Inducing | Whitened, posterior: Features) -> None:
+        super().__init__()
+        self.basis, self.weights = _Whitened(basis), _Weights(nn.Identity(), posterior)
+
+    def forward(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        Phi, missing = self.basis(z.to(self.weights.mu.dtype))
+        mean, variance = self.weights(Phi)
+        return mean, variance + missing
 
 
 class _Cosines(nn.Module):
@@ -235,10 +267,12 @@ def _latent(posterior: Posterior) -> nn.Module:
         raise ValueError("Expected a Fourier, inducing or closed-form model to export, got basis='grid'. Fit another.")
     if isinstance(basis, Fourier):
         return _Weights(_Cosines(basis), posterior)
-    assert isinstance(basis, Inducing | KernelFunctions)
+    if isinstance(basis, Inducing | Whitened):
+        return _Degenerate(basis, posterior)
+    assert isinstance(basis, KernelFunctions)
     kernel: Any = basis.kernel
     unit = replace(kernel, variance=torch.ones_like(kernel.variance))  # a relevance vector machine's have height 1
-    return _Weights(_Kernel(unit if isinstance(basis, KernelFunctions) else kernel, basis.Z), posterior)
+    return _Weights(_Kernel(unit, basis.Z), posterior)
 
 
 def export(module: Serving, path: str | os.PathLike[str], d: int) -> None:

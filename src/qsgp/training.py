@@ -35,11 +35,22 @@ from qsgp.posteriors import (
 from qsgp.predict import relevance_vectors
 from qsgp.problem import Problem, at_hyperparameters
 from qsgp.rows import Rows
+from qsgp.safeguard import (
+    BETTER_STEPS,
+    MORE_FEATURES,
+    MORE_STEPS,
+    Shuffled,
+    better_than_nothing,
+    exact_of_some,
+    judges,
+    never_worse,
+)
 from qsgp.sources import Arrays
 from qsgp.start import start
 from qsgp.state import State
 from qsgp.support import Support
 from qsgp.trained import Report, Trained
+from qsgp.weights_training import train_weights
 
 _LEARNING = 0.5  # of max_time, at most, for the hyperparameters
 
@@ -157,9 +168,17 @@ def train_table(
     source = Arrays(put(x), put(Y), None if bool((weight == 1).all()) else put(weight))
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(options.seed))
     basis, centres = make_basis(kernel, source, order, options, sizes)
+    rows = Shuffled(source, order.to(options.device))
+    with deferred_interrupt() as pressed:
+        halt = Halt(pressed, options.max_time or math.inf)
+        known = exact_of_some(rows, kernel, sites, sizes, halt)
+        if sizes.summed:
+            trained = train_weights(rows, basis, known, options, sizes, halt, report)
+            warn_if(pressed)
+            return never_worse(trained, known, rows.last(judges(sizes)), MORE_FEATURES)
     # Distinct rows in an order of their own: a row given twice must not count as two support points.
-    rows = source.x[distinct(source.x, order, sizes.support_points).to(options.device)]
-    support = Support.build(kernel, torch.unique(rows, dim=0))
+    some = source.x[distinct(source.x, order, sizes.support_points).to(options.device)]
+    support = Support.build(kernel, torch.unique(some, dim=0))
     k = {"meanfield": 0, "full": basis.m}.get(options.covariance, options.dense_columns)
     problem = Problem(source, basis, sites, Chevron(basis.m, k), support)
     settings = make_settings(problem, options, sizes)
@@ -196,7 +215,11 @@ def train_table(
         )
     posterior, kept = posterior_of(problem, result.state, options.relevance)
     relevant = kept if kept is None or centres is None else centres[kept]
-    return Trained(posterior, result.history, result.state.t, relevant)
+    trained = Trained(posterior, result.history, result.state.t, relevant)
+    held = rows.last(judges(sizes))
+    if options.relevance:
+        return better_than_nothing(trained, held, MORE_STEPS)
+    return never_worse(trained, known, held, BETTER_STEPS)
 
 
 def settled(elbo: list[float], tol: float | None, window: int = 5) -> bool:

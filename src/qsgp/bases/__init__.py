@@ -2,7 +2,7 @@
 
 from qsgp.bases.fourier import Fourier
 from qsgp.bases.grid import Grid
-from qsgp.bases.inducing import Inducing
+from qsgp.bases.inducing import Inducing, Whitened
 from qsgp.bases.rvm import KernelFunctions
 
-__all__ = ["Fourier", "Grid", "Inducing", "KernelFunctions"]
+__all__ = ["Fourier", "Grid", "Inducing", "KernelFunctions", "Whitened"]

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
+from qsgp.bases.fourier import Fourier
 from qsgp.checks import check_shape
 from qsgp.interfaces import Kernel, SpectralKernel
 
@@ -96,6 +97,28 @@ class Grid:
 
     def precision_diag(self, index: Int[Tensor, " i"]) -> Float[Tensor, " i"]:
         return self.lengthscale.new_ones(len(index))
+
+    def missing(self, x: Float[Tensor, "t d"]) -> Float[Tensor, " t"]:
+        prior, taken = self.kernel.diag(x), x.new_zeros(len(x))
+        for columns in self.positions.long().split(2048):
+            taken += self.features(x, columns).square().sum(1)
+        return (prior - taken).clamp_min(0)
+
+    def projected(self, prior: Fourier, weights: Float[Tensor, "p c"]) -> Float[Tensor, "m c"]:
+        """Lambda^-1/2 Q^T g(U) / sqrt(variance) for g = prior features times ``weights``, the grid never formed: a
+        wave exp(i w^T u) is a product over the inputs as the eigenfunctions are."""
+        even = torch.arange(0, prior.m, 2, device=weights.device)
+        omega = (prior.columns(even).omega / prior.kernel.lengthscale).double()
+        cosine, sine = weights.double().unflatten(0, (-1, 2)).unbind(1)
+        waves = [
+            projection.mT.to(torch.complex128) @ torch.exp(1j * (U * omega[:, i]))
+            for i, (U, projection) in enumerate(zip(self.grids, self.projections, strict=True))
+        ]
+        found = []
+        for positions in self.positions.long().split(512):
+            product = torch.stack([wave[position] for wave, position in zip(waves, positions.mT, strict=True)]).prod(0)
+            found.append(product.real @ cosine + product.imag @ sine)
+        return (math.sqrt(2 / prior.m) * torch.cat(found)).to(weights.dtype)
 
 
 def leading_products(factors: Sequence[Float64[Tensor, " _"]], m: int) -> Int[Tensor, "m d"]:
