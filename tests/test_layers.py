@@ -19,6 +19,7 @@ LOSS_FAMILIES = {"covariances", "likelihoods", "control_variates"}
 # module or family -> the qsgp modules it may import (files of one family may import each other)
 MAY_IMPORT: dict[str, set[str]] = {
     "checks": set(),
+    "factor": set(),
     "interfaces": {"checks"},
     "estimators": {"checks"},
     "sampling": {"checks"},
@@ -72,7 +73,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "streaming": {"posteriors", "closed_form", "state", "options", "memory", "interfaces", *FAMILIES},
     "serving": {"posteriors", "spread", "pathwise", "scaling", "state", "interfaces", "bases", "files"},
     "many_inputs": {"closed_form", "row_sites", "interfaces", "kernels"},
-    "defaults": {"many_inputs", "options", "closed_form", "step", "problem", "interfaces", "checks", *FAMILIES},
+    "small_tables": {"closed_form", "interfaces", "kernels", "likelihoods"},
+    "defaults": {
+        "many_inputs",
+        "small_tables",
+        "options",
+        "closed_form",
+        "step",
+        "problem",
+        "interfaces",
+        "checks",
+        *FAMILIES,
+    },
     "training": {
         "defaults",
         "options",
@@ -135,7 +147,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "held_out": {"pathwise", "posteriors", "trained", "interfaces", "likelihoods"},
     "spread": {"pathwise", "interfaces", "bases"},
     "dual": {"engine", "interfaces", "checks"},
-    "closed_form": {"interfaces", "likelihoods", "checks"},
+    "closed_form": {"factor", "interfaces", "kernels", "likelihoods", "checks"},
     "hyperparameters": {"closed_form", "interfaces", "likelihoods", "checks"},
     "problem": {"support", "interfaces", "checks", *LOSS_FAMILIES},
     "start": {"step", "problem", "state", "optimisers", "estimators", *LOSS_FAMILIES},
