@@ -5,8 +5,9 @@ With log g_l(f) >= c0 + c1 f - lambda f^2 / 2 the posterior is that of a GP seei
 tightened at the current posterior until nothing moves. Weights multiply sites: weight 2 is the row given twice.
 """
 
+import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -17,11 +18,14 @@ from scipy.optimize import minimize
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from qsgp.interfaces import Kernel, Likelihood, Parameters
+from qsgp.factor import NotPositiveDefinite, cholesky
+from qsgp.interfaces import Kernel, Likelihood
+from qsgp.kernels import gram
 from qsgp.likelihoods import Gaussian
 
 K = TypeVar("K", bound=Kernel)
 L = TypeVar("L", bound=Likelihood)
+Prior = Callable[[Kernel, Likelihood], Tensor]  # a log density of their parameters
 
 _ROUNDS = 50  # of tightening; logistic and Laplace sites settle in about 10
 _LOG_RANGE = (-12.0, 9.0)
@@ -89,7 +93,7 @@ class _Evidence(torch.autograd.Function):
     ) -> tuple[Float[Tensor, ""], Float[Tensor, "n n"], Float[Tensor, "n p"]]:
         B = (root[:, None] * Gram).mul_(root)
         B.diagonal().add_(1)
-        factor = torch.linalg.cholesky(B)
+        factor, _ = cholesky(B, 0)  # eigenvalues of 1 and more: no jitter, so that evidences can be compared
         solved = torch.cholesky_solve(white, factor)
         evidence = 0.5 * (white * (white - solved)).sum() - white.shape[1] * factor.diagonal().log().sum()
         ctx.save_for_backward(Gram, root, white, factor, solved)
@@ -105,7 +109,7 @@ class _Evidence(torch.autograd.Function):
         inverse = torch.cholesky_inverse(factor)
         G = torch.addmm(inverse, solved, solved.mT, alpha=0.5, beta=-0.5 * white.shape[1])
         dGram = (root[:, None] * G).mul_(root).mul_(gradient)
-        droot = 2 * gradient * torch.einsum("ij,ij,j->i", G, Gram, root)
+        droot = 2 * gradient * (G.mul_(Gram) @ root)
         return dGram, droot, gradient * (white - solved)
 
 
@@ -123,15 +127,48 @@ def tighten(
     Gaussian sites are exact wherever they touch. Any xi gives a lower bound, so few rounds do while searching, or
     when ``halt``, asked after every round, says so.
     """
-    xi = likelihood.optimal_xi(y, torch.zeros_like(y), Gram.diagonal()) if first is None else first
+    xi = _first_xi(Gram, likelihood, y) if first is None else first
     for _ in range(0 if isinstance(likelihood, Gaussian) else rounds):
-        solved = solve(Gram, Sites.of(likelihood, y, xi, weight))
-        mean, variance = Gram @ solved.alpha, variance_at_data(solved, Gram.diagonal())
-        new = likelihood.optimal_xi(y, mean, mean.square() + variance)
-        change, xi = float((new - xi).abs().max()), new
-        if change < 1e-6 * (1 + float(xi.max())) or (halt is not None and halt()):
+        xi, settled = _tighter(Gram, likelihood, y, weight, xi)
+        if settled or (halt is not None and halt()):
             break
     return xi
+
+
+@torch.no_grad()
+def tighten_all(
+    Gram: Float[Tensor, "n n"],
+    likelihood: Likelihood,
+    Y: Float[Tensor, "n o"],
+    weight: Float[Tensor, " n"],
+    halt: Callable[[], bool] | None = None,
+) -> Float[Tensor, "n o"]:
+    """`tighten` for every output, round by round: when ``halt`` ends it, all outputs have had their turns."""
+    xis = [_first_xi(Gram, likelihood, y) for y in Y.mT]
+    unsettled = [] if isinstance(likelihood, Gaussian) else list(range(len(xis)))
+    for _ in range(_ROUNDS):
+        for output in list(unsettled):
+            if halt is not None and halt():
+                return torch.stack(xis, 1)
+            xis[output], settled = _tighter(Gram, likelihood, Y[:, output], weight, xis[output])
+            if settled:
+                unsettled.remove(output)
+    return torch.stack(xis, 1)
+
+
+def _first_xi(Gram: Float[Tensor, "n n"], likelihood: Likelihood, y: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+    """The tightest for the prior."""
+    return likelihood.optimal_xi(y, torch.zeros_like(y), Gram.diagonal())
+
+
+def _tighter(
+    Gram: Float[Tensor, "n n"], likelihood: Likelihood, y: Tensor, weight: Tensor, xi: Float[Tensor, " n"]
+) -> tuple[Float[Tensor, " n"], bool]:
+    """The xi that are tightest for the posterior of these; and whether they hardly differ."""
+    solved = solve(Gram, Sites.of(likelihood, y, xi, weight))
+    mean, variance = Gram @ solved.alpha, variance_at_data(solved, Gram.diagonal())
+    new = likelihood.optimal_xi(y, mean, mean.square() + variance)
+    return new, float((new - xi).abs().max()) < 1e-6 * (1 + float(new.max()))
 
 
 def variance_at_data(solved: Solved, prior: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
@@ -147,17 +184,20 @@ def density_of_others(
     likelihood: Likelihood,
     known: tuple[Float[Tensor, "n d"], Float[Tensor, "n p"], Float[Tensor, " n"]],
     others: tuple[Float[Tensor, "h d"], Float[Tensor, "h p"], Float[Tensor, " h"]],
+    halt: Callable[[], bool] | None = None,
 ) -> float:
     """Mean log density of ``others`` (inputs, targets, weights) for the exact GP that knows ``known``.
 
     The evidence of n rows is the sum of what 0, 1, ... n - 1 rows said of the next: it favours kernels that are good
-    early. This is what n rows say, nearer to what more rows will. O(n^3 + n^2 h).
+    early. This is what n rows say, nearer to what more rows will. O(n^3 + n^2 h). When ``halt`` says so, sites that are
+    not Gaussian stay as tight as they are.
     """
     (x, Y, weight), (x_new, Y_new, weight_new) = known, others
     with threads_worth(len(x)):
         Gram, cross, total = kernel(x, x), kernel(x, x_new), 0.0
-        for y, y_new in zip(Y.mT, Y_new.mT, strict=True):
-            solved = solve(Gram, Sites.of(likelihood, y, tighten(Gram, likelihood, y, weight), weight))
+        xis = tighten_all(Gram, likelihood, Y, weight, halt)
+        for y, xi, y_new in zip(Y.mT, xis.mT, Y_new.mT, strict=True):
+            solved = solve(Gram, Sites.of(likelihood, y, xi, weight))
             half = torch.linalg.solve_triangular(solved.factor, solved.sites.root[:, None] * cross, upper=False)
             variance = (kernel.diag(x_new) - half.square().sum(0)).clamp_min(0)
             total += float(weight_new @ likelihood.log_density(y_new, cross.mT @ solved.alpha, variance))
@@ -184,75 +224,91 @@ def fit_hyperparameters(
     *,
     iterations: int = 100,
     tolerance: float = 1e-9,
-    prior: Callable[[Kernel], Tensor] | None = None,
+    prior: Prior | None = None,
     halt: Callable[[], bool] | None = None,
+    least_noise: float = 0.0,
 ) -> tuple[K, L, float]:
     """Kernel and likelihood that maximise the (bound of the) log evidence summed over outputs, and that value.
 
-    ``prior`` adds a log density of the kernel's parameters; the search ends when a step gains less than ``tolerance``
-    of the evidence of a row, or when ``halt``, asked before every evaluation but the first, says so.
+    ``prior`` adds a log density of the parameters; the search ends when a step gains less than ``tolerance`` of the
+    evidence of a row, or when ``halt``, asked before every evaluation but the first, says so. ``least_noise`` is the
+    least variance of Gaussian noise.
 
     L-BFGS in the log parameters. The sites are tightened at every evaluation and held fixed in its gradient, which is
     the full one at the tightest sites.
     """
-    names = [f"kernel.{name}" for name in kernel.parameters()] + [
-        f"likelihood.{name}" for name in likelihood.parameters()
-    ]
-    first = [*kernel.parameters().values(), *likelihood.parameters().values()]
-    size = float(weight.sum())  # not len(x): a row of weight 2 is two rows
-    sizes, shapes = [v.numel() for v in first], [v.shape for v in first]
-
-    def unpack(flat: Tensor) -> tuple[K, L]:
-        parts = [part.reshape(shape) for part, shape in zip(flat.split(sizes), shapes, strict=True)]
-        values = dict(zip(names, parts, strict=True))
-
-        def own(prefix: str) -> Parameters:
-            return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
-
-        return cast(K, kernel.with_parameters(own("kernel."))), cast(L, likelihood.with_parameters(own("likelihood.")))
-
-    xis: list[Tensor] = []
+    objective = _Objective(kernel, likelihood, x, Y, weight, prior)
     best: list[tuple[float, np.ndarray]] = []
 
-    def negative_evidence(point: np.ndarray) -> tuple[float, np.ndarray]:
+    def watched(point: np.ndarray) -> tuple[float, np.ndarray]:
         if best and halt is not None and halt():
             raise _Halted
-        flat = torch.tensor(point, dtype=x.dtype, device=x.device, requires_grad=True)
-        k, g = unpack(flat)
+        value, slope = objective(point)
+        if not best or value < best[0][0]:
+            best[:] = [(value, point.copy())]
+        return value, slope
+
+    limits = objective.limits(least_noise)
+    start = np.clip(objective.start, [low for low, _ in limits], [high for _, high in limits])
+    options = {"maxiter": iterations, "ftol": tolerance}
+    with threads_worth(len(x)), suppress(_Halted):
+        minimize(watched, start, jac=True, method="L-BFGS-B", bounds=limits, options=options)
+    value, point = best[0]
+    k, g = objective.unpack(torch.tensor(point, dtype=x.dtype, device=x.device))
+    return cast(K, k), cast(L, g), -value * objective.size
+
+
+class _Objective:
+    """-(log evidence + log prior) of a row at a point of the log parameters, and its slope."""
+
+    def __init__(
+        self, kernel: Kernel, likelihood: Likelihood, x: Tensor, Y: Tensor, weight: Tensor, prior: Prior | None
+    ) -> None:
+        self._kernel, self._likelihood, self._prior = kernel, likelihood, prior
+        self._x, self._Y, self._weight = x, Y, weight
+        self._own, self._noise = kernel.parameters(), likelihood.parameters()
+        self._first = [*self._own.values(), *self._noise.values()]
+        self._xis: list[Tensor] = []
+        self.size = float(weight.sum())  # not len(x): a row of weight 2 is two rows
+
+    @property
+    def start(self) -> np.ndarray:
+        return torch.cat([value.detach().reshape(-1) for value in self._first]).double().cpu().numpy()
+
+    def limits(self, least_noise: float) -> list[tuple[float, float]]:
+        low, high = _LOG_NOISE_RANGE
+        if least_noise > 0 and isinstance(self._likelihood, Gaussian):
+            low = min(max(low, math.log(least_noise)), high)
+        sizes = [sum(value.numel() for value in part.values()) for part in (self._own, self._noise)]
+        return [_LOG_RANGE] * sizes[0] + [(low, high)] * sizes[1]
+
+    def unpack(self, flat: Tensor) -> tuple[Kernel, Likelihood]:
+        parts = flat.split([value.numel() for value in self._first])
+        values = [part.reshape(value.shape) for part, value in zip(parts, self._first, strict=True)]
+        own = dict(zip(self._own, values, strict=False))
+        noise = dict(zip(self._noise, values[len(own) :], strict=True))
+        return self._kernel.with_parameters(own), self._likelihood.with_parameters(noise)
+
+    def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
+        flat = torch.tensor(point, dtype=self._x.dtype, device=self._x.device, requires_grad=True)
+        kernel, likelihood = self.unpack(flat)
         try:
-            Gram = k(x, x)
-            with torch.no_grad():  # the sites of the last point are a good guess for this one
-                if xis:
-                    xis[:] = [tighten(Gram, g, y, weight, xi, 4) for y, xi in zip(Y.mT, xis, strict=True)]
-                else:
-                    xis[:] = [tighten(Gram, g, y, weight) for y in Y.mT]
-            sites = [Sites.of(g, y, xi, weight) for y, xi in zip(Y.mT, xis, strict=True)]
-            total = evidence_of(Gram, sites, isinstance(g, Gaussian))
-        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # no Cholesky factor: send the line search back
+            total = self._evidence(gram(kernel, self._x), likelihood)
+        except NotPositiveDefinite:  # send the line search back
             return 1e10, np.zeros_like(point)
-        loss = -(total if prior is None else total + prior(k)) / size
+        loss = -(total if self._prior is None else total + self._prior(kernel, likelihood)) / self.size
         (gradient,) = torch.autograd.grad(loss, flat)
-        if not best or float(loss.detach()) < best[0][0]:
-            best[:] = [(float(loss.detach()), point.copy())]
         return float(loss.detach()), gradient.double().cpu().numpy()
 
-    start = torch.cat([v.detach().reshape(-1) for v in first]).double().cpu().numpy()
-    limits = [
-        _LOG_RANGE if name.startswith("kernel.") else _LOG_NOISE_RANGE
-        for name, size in zip(names, sizes, strict=True)
-        for _ in range(size)
-    ]
-    start = np.clip(start, [low for low, _ in limits], [high for _, high in limits])
-    options = {"maxiter": iterations, "ftol": tolerance}
-
-    with threads_worth(len(x)):
-        try:
-            found = minimize(negative_evidence, start, jac=True, method="L-BFGS-B", bounds=limits, options=options)
-            value, point = float(found.fun), found.x
-        except _Halted:
-            value, point = best[0]
-    k, g = unpack(torch.tensor(point, dtype=x.dtype, device=x.device))
-    return k, g, -value * size
+    def _evidence(self, Gram: Float[Tensor, "n n"], likelihood: Likelihood) -> Float[Tensor, ""]:
+        weight, columns = self._weight, self._Y.mT
+        with torch.no_grad():  # the sites of the last point are a good guess for this one
+            firsts, rounds = (self._xis, 4) if self._xis else ([None] * len(columns), _ROUNDS)
+            self._xis = [
+                tighten(Gram, likelihood, y, weight, xi, rounds) for y, xi in zip(columns, firsts, strict=True)
+            ]
+        sites = [Sites.of(likelihood, y, xi, weight) for y, xi in zip(columns, self._xis, strict=True)]
+        return evidence_of(Gram, sites, isinstance(likelihood, Gaussian))
 
 
 class _Halted(Exception):

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
-from qsgp import many_inputs
+from qsgp import many_inputs, small_tables
 from qsgp.bases import Fourier, Grid, Inducing, KernelFunctions, Whitened
 from qsgp.closed_form import density_of_others, fit_hyperparameters
 from qsgp.interfaces import Basis, Kernel, Likelihood, SpectralKernel
@@ -19,9 +19,13 @@ from qsgp.kernels import Tied, hyperparameters
 from qsgp.likelihoods import Gaussian, Laplace, Logistic
 from qsgp.options import LEARN_POINTS, MOST_FEATURES, Options, Sizes
 from qsgp.problem import Problem
+from qsgp.small_tables import Watch
 from qsgp.sources import Arrays
 from qsgp.step import Settings
 
+_FIRST_POINTS = 100  # of a small table, to begin with
+_LABELS = 600  # rows of a small table at most whose labels tell the lengthscales
+_UNITS_ALIKE = 16  # inputs from which on they may be of one kind, such as pixels
 _CHOOSE_POINTS = 400  # kernels are first compared on this many rows, of p factors 1 / sqrt(p) as many
 _COMPARED_POINTS = 3000  # and, when hyperparameters are learned on more than 1,000, at last on this many
 _JUDGES = 4000  # rows that say which kernel predicts them best
@@ -42,55 +46,59 @@ def learn(
     most: int = LEARN_POINTS,
     halt: Callable[[], bool] = lambda: False,
     spare: int = 0,
-    left: Callable[[], float] = lambda: 0.0,
+    left: Callable[[], float] = lambda: math.inf,
     units: Float[Tensor, " d"] | None = None,
 ) -> tuple[Kernel, Likelihood]:
     """Kernel and its parameters by the evidence of more and more rows, ``most`` at last; float64.
 
     Up to ``spare`` rows are taken while a search on more of them can be expected to end within the seconds ``left``.
-    With Gaussian noise and rows beyond those, the kernel is the one that predicts these best.
-    ``units``: what 1 of each standardised input was before.
+    With Gaussian noise and rows beyond those, the kernel is the one that predicts these best. Tables for the closed
+    form have a road of their own (`small_tables`). ``units``: what 1 of each standardised input was before.
     """
     n, sites = len(x), first_likelihood(options.likelihood)
     # A matrix of a thousand rows is not worth the way to a GPU and back.
     device = options.device if most > LEARN_POINTS else "cpu"
+    if not options.learn_hyperparameters or n < _LEAST_LEARNED:
+        first = first_kernels(x, options, units)[0]
+        return first.kernel if isinstance(first, Tied) else first, sites
 
     def taken(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         double: Any = {"device": device, "dtype": torch.float64}
         return x[rows].to(**double), Y[rows].to(**double), weight[rows].to(**double)
 
-    if options.likelihood == "logistic" and x.shape[1] > many_inputs.MANY and options.learn_hyperparameters:
+    watch = Watch(halt, left)
+    if not options.wants_table(n):
+        return learn_small(x, Y, weight, options, most, watch, units)
+    if options.likelihood == "logistic" and x.shape[1] > many_inputs.MANY:
         as_numbers = replace(options, likelihood="gaussian")
         kernel, _ = learn(x, Y - Y.mean(0), weight, as_numbers, most, halt, spare, left, units)
         some = taken(some_rows(n, most, options.seed))
         return on(many_inputs.with_best_variance(on(kernel, device), sites, *some), "cpu"), sites
     candidates = first_kernels(x, options, units)
-    if not options.learn_hyperparameters or n < _LEAST_LEARNED:
-        first = candidates[0]
-        return first.kernel if isinstance(first, Tied) else first, sites
 
     Found = tuple[Kernel, Likelihood, float]
 
     def search(starts: list[Found], count: int, iterations: int, tolerance: float) -> list[Found]:
         """Every kernel from where its last search ended, on ``count`` rows; the best evidence first."""
         part = taken(some_rows(n, min(count, n), options.seed))
-        keywords: Any = {"iterations": iterations, "tolerance": tolerance, "prior": lengthscale_prior, "halt": halt}
+        keywords: Any = {"iterations": iterations, "tolerance": tolerance, "prior": lengthscale_prior}
         found: list[Found] = []
         for kernel, sites, _ in starts:
-            if halt():  # the rest, and the order, stay as they were
+            if not watch.allows(len(part[0]), 2):  # the rest, and the order, stay as they were
                 return found + starts[len(found) :]
-            found.append(fit_hyperparameters(on(kernel, device), on(sites, device), *part, **keywords))
+            over = watch.over(len(part[0]))
+            found.append(fit_hyperparameters(on(kernel, device), on(sites, device), *part, halt=over, **keywords))
         return found if halt() else sorted(found, key=lambda each: -each[2])
 
     def judged(found: list[Found], count: int) -> list[Found]:
         """Ordered by the density of rows beyond the first ``count``, which the kernels know."""
-        if len(found) < 2 or n < count + _FEW_JUDGES or halt():
+        if len(found) < 2 or n < count + _FEW_JUDGES or not watch.allows(count, len(found)):
             return found
         order = torch.randperm(n, generator=torch.Generator().manual_seed(options.seed))  # as `some_rows` has it
         known, others = taken(order[:count]), taken(order[count : count + _JUDGES])
 
         def density(each: Found) -> float:
-            return density_of_others(on(each[0], device), on(each[1], device), known, others)
+            return density_of_others(on(each[0], device), on(each[1], device), known, others, halt)
 
         return sorted(found, key=density, reverse=True)
 
@@ -116,15 +124,55 @@ def learn(
     return on(kernel.kernel if isinstance(kernel, Tied) else kernel, "cpu"), on(sites, "cpu")
 
 
+def learn_small(
+    x: Float[Tensor, "n d"],
+    Y: Float[Tensor, "n o"],
+    weight: Float[Tensor, " n"],
+    options: Options,
+    most: int,
+    watch: Watch,
+    units: Float[Tensor, " d"] | None,
+) -> tuple[Kernel, Likelihood]:
+    """For the closed form: lengthscales shrunk towards each other, variances that rows left out confirm."""
+    n, d = x.shape
+    classes = options.likelihood == "logistic"
+    sites = first_likelihood("gaussian" if classes else options.likelihood)
+    targets = Y.double()
+    if classes:  # the evidence of the labels, taken for numbers, tells the lengthscales (see `many_inputs`)
+        most = max(most, _LABELS)
+        targets = (targets - targets.mean(0)) / targets.std().clamp_min(1e-12)
+    all_rows = (x.double(), targets, weight.double())
+
+    def rows(count: int) -> tuple[Tensor, Tensor, Tensor]:
+        some = some_rows(n, count, options.seed)
+        return all_rows[0][some], all_rows[1][some], all_rows[2][some]
+
+    lengthscale = torch.full((d,), math.sqrt(d), dtype=torch.float64)
+    alike = units if d >= _UNITS_ALIKE else None
+    candidates = many_inputs.tied_kernels(kernel_names(options), all_rows[0], lengthscale, alike)
+    few = [count for count in (_FIRST_POINTS, _CHOOSE_POINTS) if count < min(n, most) / 2]
+    found = small_tables.learned(candidates, sites, rows, [*few, min(n, most)], watch, d <= many_inputs.MANY)
+    if classes:
+        labels = (all_rows[0], Y.double(), all_rows[2])
+        kernel = many_inputs.with_best_variance(found.kernel, Logistic(), *labels)
+        return kernel.kernel if isinstance(kernel, Tied) else kernel, Logistic()
+    kernel, sites = small_tables.widened(found, rows(min(n, most)), watch)
+    return kernel.kernel if isinstance(kernel, Tied) else kernel, sites
+
+
+def kernel_names(options: Options) -> list[str]:
+    if options.basis == "grid":
+        return ["rbf"]  # the one kernel that is a product over its inputs
+    return ["matern32", "rbf", "matern52"] if options.kernel == "auto" else [options.kernel]
+
+
 def first_kernels(x: Float[Tensor, "n d"], options: Options, units: Float[Tensor, " d"] | None) -> list[Kernel]:
     """Where searches begin: a lengthscale for each input, or for very many inputs common ones."""
     d = x.shape[1]
     lengthscale, variance = hyperparameters(math.sqrt(d) * bulk(x), 1.0, d=d, dtype=torch.float64)
-    names = ["matern32", "rbf", "matern52"] if options.kernel == "auto" else [options.kernel]
-    if options.basis == "grid":
-        names = ["rbf"]  # the one kernel that is a product over its inputs
+    names = kernel_names(options)
     if d > many_inputs.MANY:
-        return many_inputs.tied_kernels(names, x[:_COMPARED_POINTS], lengthscale, units)
+        return [*many_inputs.tied_kernels(names, x[:_COMPARED_POINTS], lengthscale, units)]
     return [KERNELS[name](lengthscale, variance) for name in names]
 
 
@@ -146,7 +194,8 @@ def some_rows(n: int, most: int, seed: int) -> Tensor:
     return torch.arange(n) if n <= most else torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:most]
 
 
-def lengthscale_prior(kernel: Kernel) -> Float[Tensor, ""]:
+def lengthscale_prior(kernel: Kernel, likelihood: Likelihood | None = None) -> Float[Tensor, ""]:
+    """Of tables beyond the closed form; whatever the noise."""
     if isinstance(kernel, Tied):
         return -0.5 * (kernel.log_scale / 1.5).square()
     return log_density_of_lengthscale(kernel.parameters()["log_lengthscale"])

@@ -20,7 +20,7 @@ ROUNDS = 20
 
 def tied_kernels(
     names: list[str], x: Float[Tensor, "n d"], lengthscale: Float[Tensor, " d"], units: Float[Tensor, " d"] | None
-) -> list[Kernel]:
+) -> list[Tied]:
     """Kernels with equal lengthscales of the standardised inputs, and with equal ones of the inputs as they came.
 
     ``units``: what 1 of each standardised input was before. Pixels share a unit; standardised, those that are nearly

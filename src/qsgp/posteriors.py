@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from qsgp.bases import Fourier, Grid, Inducing, KernelFunctions, Whitened
-from qsgp.closed_form import Sites, Solved, solve, tighten
+from qsgp.closed_form import Sites, Solved, solve, threads_worth, tighten_all
 from qsgp.counter_rng import normals
 from qsgp.covariances import Chevron
 from qsgp.dual import product, spectral
@@ -53,10 +53,10 @@ class ClosedForm:
         halt: Callable[[], bool] | None = None,
     ) -> "ClosedForm":
         """Solve for every output; a stored ``xi`` gives the stored posterior back to the last bit."""
-        with torch.no_grad():
+        with torch.no_grad(), threads_worth(len(x)):
             Gram = kernel(x, x)
             if xi is None:
-                xi = torch.stack([tighten(Gram, likelihood, y, weight, halt=halt) for y in Y.mT], 1)
+                xi = tighten_all(Gram, likelihood, Y, weight, halt)
             sites = [Sites.of(likelihood, y, at, weight) for y, at in zip(Y.mT, xi.mT, strict=True)]
             return cls(kernel, likelihood, x, Y, weight, xi, tuple(solve(Gram, site) for site in sites))
 

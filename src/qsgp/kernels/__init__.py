@@ -6,6 +6,7 @@ from torch import Tensor
 
 from qsgp.interfaces import Kernel
 from qsgp.kernels.compose import Product, Sum
+from qsgp.kernels.gram import gram
 from qsgp.kernels.matern import Matern12, Matern32, Matern52
 from qsgp.kernels.squared_exponential import SquaredExponential
 from qsgp.kernels.stationary import hyperparameters
@@ -28,5 +29,6 @@ __all__ = [
     "SquaredExponential",
     "Sum",
     "Tied",
+    "gram",
     "hyperparameters",
 ]
