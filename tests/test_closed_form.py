@@ -104,3 +104,15 @@ def test_density_of_others_is_that_of_the_exact_gp():
     mean, variance = dense.gaussian_process(kernel, x[:30], y[:30], sites.noise_variance, x[30:])
     density = metrics.gaussian_log_density(y[30:], mean, variance + sites.noise_variance)
     assert found == pytest.approx(float(weight @ density / weight.sum()), rel=1e-9)
+
+
+def test_a_gram_matrix_of_many_equal_rows_has_a_factor():
+    """Rank 27 of 600, noise 1e-15 of the signal: rounding alone makes it indefinite."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randint(3, (600, 3), generator=generator).double()
+    y = x.sum(1) - 3
+    kernel = SquaredExponential(*hyperparameters(30.0, 1e10, d=3, dtype=torch.float64))
+    sites = Sites.of(Gaussian(torch.tensor(1e-5).double()), y, torch.zeros_like(y), torch.ones_like(y))
+    solved = solve(kernel(x, x), sites)
+    assert bool(solved.evidence.isfinite())
+    torch.testing.assert_close(kernel(x, x) @ solved.alpha, y, atol=1e-4, rtol=0)

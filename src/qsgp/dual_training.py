@@ -154,17 +154,28 @@ class Run:
 
     def solve_some_rows(self) -> bool:
         """The exact GP on as many of the first rows as are affordable; whether the report says to stop."""
-        count = min(self.rows.n, self.sizes.exact_rows)
-        if self.timed:
-            seconds = min(_EXACT_TIME * self.halt.left, self.halt.left - 0.1)
-            count = min(count, max(_EXACT_LEAST, affordable(seconds, self.likelihood, self.outputs)))
-        began = time.perf_counter()
-        posterior = self._exact_gp(self.rows.take(slice(count)))
-        took = time.perf_counter() - began
-        posterior, self.best = self._watched(posterior)
+        most = min(self.rows.n, self.sizes.exact_rows)
+        count = min(most, self._affordable_rows()) if self.timed else most
+        while True:
+            began = time.perf_counter()
+            posterior = self._exact_gp(self.rows.take(slice(count)))
+            took = time.perf_counter() - began
+            posterior, self.best = self._watched(posterior)
+            if not self.timed or count == most or self.halt():
+                break
+            # a machine that was busy when it was timed may have time for more
+            spent = took + self.watch_took
+            more = min(most, int(count * max(_EXACT_TIME * self.halt.left / spent, 0.0) ** (1 / 3)))
+            if more < _MORE_ROWS * count:
+                break
+            count = more
         self.exact = Exact(posterior, self.best, took)
         self.trained = Trained(posterior, iterations=1)
         return self._told({"phase": "exact GP on some rows", "iteration": 0, "rows": count}, self.best)
+
+    def _affordable_rows(self) -> int:
+        seconds = min(_EXACT_TIME * self.halt.left, self.halt.left - 0.1)
+        return max(_EXACT_LEAST, affordable(seconds, self.likelihood, self.outputs))
 
     def _exact_gp(self, rows: Rows) -> KernelFunctionsAtRows:
         sites = RowSites.build(self.kernel, self.likelihood, *rows, 0, self.options.seed, self.floor)
