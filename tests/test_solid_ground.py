@@ -65,13 +65,13 @@ NASTY = [
     Problem("quadratic", 3300, 1e-6, 3, 2.0),
     Problem("product", 3300, 1e-3, 3, 2.0),
     Problem("sine", 3300, 0.0, 1, 2.0),
-    Problem("sum", 3300, 0.03, 3, 2.0),
+    Problem("sum", 3300, 1e-3, 3, 2.0),
     Problem("integer grid", 3300, 0.0, 3, 2.0),
     Problem("binary columns", 3300, 1e-3, 20, 2.0),
-    Problem("near duplicates", 3300, 0.03, 3, 2.0),
-    Problem("constant blocks", 3300, 0.0, 3, 2.0),
+    Problem("near duplicates", 3300, 1e-3, 3, 2.0),
+    Problem("constant blocks", 3300, 0.0, 1, 2.0),
     Problem("outputs, one constant", 3300, 1e-3, 1, 2.0),
-    Problem("Laplace noise", 3300, 0.03, 3, 2.0),
+    Problem("Laplace noise", 3300, 1e-3, 3, 2.0),
 ]
 
 
@@ -104,7 +104,8 @@ def test_a_short_time_never_gives_a_model_worse_than_the_closed_form_on_a_part()
 
 def test_one_row_more_than_3000_changes_little() -> None:
     x, y = sine_and_product(5000)
-    fewer, more = (rmse(fit(x[:n], y[:n], max_time=3 * waiting()).model, x[4000:], y[4000:]) for n in (3000, 3001))
+    limit = 2 * waiting()
+    fewer, more = (rmse(fit(x[:n], y[:n], max_time=limit).model, x[4000:], y[4000:]) for n in (3000, 3001))
     assert 0.9 * fewer <= more <= 1.1 * fewer
 
 
@@ -146,7 +147,7 @@ def closed_form_at(model: Any, x: np.ndarray, y: np.ndarray) -> GaussianProcessR
 
 
 # Without learning, training itself begins at once: these moments lie in its first epoch.
-@pytest.mark.parametrize(("moment", "learn"), [(0.1, True), (1.0, True), (3.0, True), (0.3, False), (0.8, False)])
+@pytest.mark.parametrize(("moment", "learn"), [(0.1, True), (1.0, True), (3.0, True), (0.1, False), (0.3, False)])
 def test_ctrl_c_never_leaves_less_than_the_closed_form_at_the_hyperparameters_found(moment: float, learn: bool) -> None:
     x, y = sine_and_product(13000, 0.03)
     press = threading.Timer(moment * waiting(), os.kill, (os.getpid(), signal.SIGINT))
