@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from qsgp import QSGPClassifier, QSGPRegressor, many_inputs
+from qsgp import QSGPClassifier, QSGPRegressor, defaults, many_inputs
 from qsgp.defaults import first_kernels
 from qsgp.kernels import SquaredExponential, Tied, hyperparameters
 from qsgp.likelihoods import Logistic
@@ -34,7 +34,7 @@ def test_candidates_are_tied_and_of_two_units():
 @pytest.mark.parametrize("many", [True, False])
 def test_inputs_that_share_a_unit_keep_it(many, monkeypatch):
     """The quiet inputs get long lengthscales in standardised units; without this road they drown the others."""
-    monkeypatch.setattr(many_inputs, "MANY", 128 if many else 1000)
+    monkeypatch.setattr(defaults, "_UNITS_ALIKE", 16 if many else 1000)
     X, y = pixels(150)
     model = QSGPClassifier(kernel="rbf", random_state=0).fit(X, y)
     standardised = model.lengthscale_ / X.std(0)

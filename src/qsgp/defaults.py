@@ -25,6 +25,7 @@ from qsgp.step import Settings
 
 _FIRST_POINTS = 100  # of a small table, to begin with
 _LABELS = 600  # rows of a small table at most whose labels tell the lengthscales
+_FEW_CLASSES = 4  # whose evidence is worth its time
 _UNITS_ALIKE = 16  # inputs from which on they may be of one kind, such as pixels
 _CHOOSE_POINTS = 400  # kernels are first compared on this many rows, of p factors 1 / sqrt(p) as many
 _COMPARED_POINTS = 3000  # and, when hyperparameters are learned on more than 1,000, at last on this many
@@ -153,11 +154,27 @@ def learn_small(
     few = [count for count in (_FIRST_POINTS, _CHOOSE_POINTS) if count < min(n, most) / 2]
     found = small_tables.learned(candidates, sites, rows, [*few, min(n, most)], watch, d <= many_inputs.MANY)
     if classes:
-        labels = (all_rows[0], Y.double(), all_rows[2])
-        kernel = many_inputs.with_best_variance(found.kernel, Logistic(), *labels)
-        return kernel.kernel if isinstance(kernel, Tied) else kernel, Logistic()
+        found = for_classes(found, (all_rows[0], Y.double(), all_rows[2]), options, watch)
     kernel, sites = small_tables.widened(found, rows(min(n, most)), watch)
     return kernel.kernel if isinstance(kernel, Tied) else kernel, sites
+
+
+def for_classes(
+    found: small_tables.Found, rows: tuple[Tensor, Tensor, Tensor], options: Options, watch: Watch
+) -> small_tables.Found:
+    """What labels taken for numbers have told, for the logistic likelihood.
+
+    The size of the functions is what rows held out ask for. Then, of few classes, the bound of the evidence has its
+    say; of many it costs a factor for each class, and such tables have told the lengthscales well before.
+    """
+    n, outputs = rows[1].shape
+    some = some_rows(n, int(LEARN_POINTS / math.sqrt(outputs)), options.seed)
+    part = (rows[0][some], rows[1][some], rows[2][some])
+    kernel = many_inputs.with_best_variance(found.kernel, Logistic(), *part, halt=watch.halt)
+    found = replace(found, kernel=kernel, likelihood=Logistic())
+    if outputs > _FEW_CLASSES:
+        return found
+    return small_tables.searched([found], part, watch, 0.0, 20, 1e-4)[0]
 
 
 def kernel_names(options: Options) -> list[str]:

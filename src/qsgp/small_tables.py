@@ -26,7 +26,7 @@ CENTRE = 1.5  # deviation of the common log lengthscale about that of sqrt(d)
 NOISE = (math.log(0.1), 2.0)  # mean and deviation of the log noise variance, of targets of variance 1
 SIGNAL = (0.0, 1.5)  # and of the log signal variance
 FOLDS, FOLD_ITERATIONS = 5, 12
-FARTHEST = 16.0  # squared errors in predicted variances count no more: one row far off says little of the others
+MOST_OF_ONE = 0.25  # by which one row may raise the variances: how far off it is says little of the others
 LEAST_LEFT_OUT = 10  # distinct rows; fewer say too little
 LEVELS = 10  # distinct targets at least, of which equal steps are taken for rounding
 
@@ -79,7 +79,9 @@ class Shrinking:
         apart = -0.5 * (FREEDOM + d - 1) * (deviations.square().sum() / (FREEDOM * TAU**2)).log1p()
         expected = float(self.proportions.log().mean()) + 0.5  # the first guess, and a little more
         total = apart - 0.5 * ((centre - expected) / CENTRE).square()
-        total = total - 0.5 * ((parameters["log_variance"] - SIGNAL[0]) / SIGNAL[1]).square()
+        # What f varies among the rows: with long lengthscales, as of a linear trend, that is little of the variance.
+        signal = parameters["log_variance"] - torch.nn.functional.softplus(2 * (centre - expected))
+        total = total - 0.5 * ((signal - SIGNAL[0]) / SIGNAL[1]).square()
         return total + _of_noise(likelihood)
 
 
@@ -169,6 +171,7 @@ def widened(found: Found, rows: Rows, watch: Watch) -> tuple[Kernel, Likelihood]
         return found.kernel, found.likelihood
     fold = torch.randperm(groups, generator=torch.Generator().manual_seed(0))[group] % FOLDS
     squares, counted = 0.0, 0.0
+    farthest = MOST_OF_ONE * float(weight.sum()) / weight[:, None]
     for number in range(FOLDS):
         kept, out = fold != number, fold == number
         known: Rows = (x[kept], Y[kept], weight[kept])
@@ -176,8 +179,8 @@ def widened(found: Found, rows: Rows, watch: Watch) -> tuple[Kernel, Likelihood]
             break
         with torch.enable_grad():
             ended = searched([found], known, watch, 0.0, FOLD_ITERATIONS, 1e-5)[0]
-        errors = squared_errors(ended.kernel, ended.likelihood, known, x[out], Y[out]).clamp_max(FARTHEST)
-        squares += float(weight[out] @ errors.mean(1))
+        errors = squared_errors(ended.kernel, ended.likelihood, known, x[out], Y[out])
+        squares += float(weight[out] @ errors.minimum(farthest[out]).mean(1))
         counted += float(weight[out].sum())
     factor = max(1.0, squares / counted) if counted else 1.0
     return scaled(found.kernel, "log_variance", factor), scaled(found.likelihood, "log_noise_variance", factor)
