@@ -81,6 +81,31 @@ def test_a_row_has_the_same_prediction_in_any_company(kind: str, dtype: torch.dt
         assert (v[at].sqrt() / deviation - 1).abs().max() < 1e-6
 
 
+def test_rows_of_other_sizes_are_computed_apart_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It scales the numbers of a call by the largest one; results come back in the order of the rows."""
+    X, y = table()
+    model = QSGPRegressor(learn_hyperparameters=False, random_state=0).fit(X, y)
+    X = np.concatenate([X[:2], np.full((1, 3), 1e3), X[2:4], np.full((2, 3), 1e6)])
+    wanted, draws, calls, whole = model.predict(X, return_std=True), model.sample_y(X, 2), [], ClosedForm.latent
+    monkeypatch.setattr(ClosedForm, "latent", lambda self, x: calls.append(len(x)) or whole(self, x))
+    monkeypatch.setattr(QSGPRegressor, "_device", "cuda")
+    monkeypatch.setattr("qsgp.memory.budget", lambda *_: 10**9)
+    np.testing.assert_allclose(model.predict(X, return_std=True), wanted, rtol=1e-10)
+    np.testing.assert_allclose(model.sample_y(X, 2), draws, rtol=1e-10)
+    assert calls == [4, 1, 2]
+
+
+@pytest.mark.gpu
+def test_a_far_row_changes_no_other_on_a_gpu() -> None:
+    X, y = table(3200)
+    model = QSGPRegressor(device="cuda", max_time=5, random_state=0).fit(X, y)
+    mean, deviation = model.predict(X[:50], return_std=True)
+    for far in (1e3, 1e6):
+        m, s = model.predict(np.concatenate([X[:50], np.full((1, 3), far)]), return_std=True)
+        assert np.abs(m[:50] - mean).max() < 1e-5 * np.abs(mean).max()
+        assert np.abs(s[:50] / deviation - 1).max() < 1e-4
+
+
 @pytest.mark.parametrize("compiler", [True, False])
 @pytest.mark.parametrize("kernel", engine.KERNELS)
 def test_a_row_has_the_same_products_in_any_company(

@@ -7,7 +7,7 @@ import functools
 import importlib
 import numbers
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,12 @@ def all_or_nothing(method: Any) -> Any:
             raise
 
     return whole
+
+
+def alike(x: Tensor) -> list[Tensor]:
+    """Indices of the rows up to 8 deviations long, up to 16, up to 32 and so on, as far as there are any."""
+    size = x.abs().amax(1).clamp_min(8).log2().ceil()
+    return [torch.nonzero(size == each)[:, 0] for each in size.unique()]
 
 
 class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
@@ -170,8 +176,7 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         return self._checked_blocks(self._inputs(X), draws)
 
     def _checked_blocks(self, X: np.ndarray, draws: int = 0) -> Iterator[np.ndarray]:
-        device = str(getattr(self._posterior.kernel, "variance").device)  # noqa: B009  # no part of the protocol
-        limit = memory.budget(self.max_memory, device)
+        limit = memory.budget(self.max_memory, self._device)
         per_row = self._posterior.bytes_per_row(draws) + 24 * X.shape[1]
         size = memory.block_rows(limit, per_row, len(X), self._posterior.rows_at_a_time)
         need = memory.Need(
@@ -187,12 +192,26 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
 
     def _latent(self, X: np.ndarray) -> tuple[Tensor, Tensor]:
         """Standardised mean and variance of f, in float64 on the CPU."""
-        mean, variance = self._posterior.latent(torch.tensor(self._scaling.inputs(X)))
-        return mean.double().cpu(), variance.double().cpu()
+        mean, variance = self._computed(X, lambda x: torch.stack(self._posterior.latent(x)))
+        return mean, variance
 
     def _mean(self, X: np.ndarray) -> Tensor:
         """The mean of `_latent` alone, many times faster."""
-        return self._posterior.mean(torch.tensor(self._scaling.inputs(X))).double().cpu()
+        return self._computed(X, lambda x: self._posterior.mean(x))
+
+    def _computed(self, X: np.ndarray, compute: Callable[[Tensor], Tensor]) -> Tensor:
+        """``compute`` at the standardised rows, which are the last axis but one of its result; float64 on the CPU.
+
+        A GPU scales its numbers by the largest of a call: there only rows of about the same size share one.
+        """
+        x = torch.tensor(self._scaling.inputs(X))
+        groups = alike(x) if self._device.startswith("cuda") else [torch.arange(len(x))]
+        found = torch.cat([compute(x[at]).double().cpu() for at in groups], -2)
+        return found[..., torch.cat(groups).argsort(), :]
+
+    @property
+    def _device(self) -> str:
+        return str(getattr(self._posterior.kernel, "variance").device)  # noqa: B009  # no part of the protocol
 
     def _sites(self) -> Any:
         """The likelihood in float64 on the CPU, where predictions are finished."""

@@ -134,8 +134,8 @@ class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
             raise ValueError(f"Expected n_samples to be a whole number >= 1, got {n_samples!r}. Draw at least one.")
         found = []
         for rows in self._blocks(X, draws=int(n_samples)):
-            draws = self._posterior.sample(torch.tensor(self._scaling.inputs(rows)), int(n_samples), seed)
-            found.append(self._shape(self._scaling.restore(draws.double().cpu().numpy(), rows)))
+            draws = self._computed(rows, lambda x: self._posterior.sample(x, int(n_samples), seed))
+            found.append(self._shape(self._scaling.restore(draws.numpy(), rows)))
         return np.moveaxis(np.concatenate(found, 1), 0, -1)
 
     def _fitted_header(self) -> dict[str, Any]:
