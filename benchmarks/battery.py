@@ -114,6 +114,8 @@ class References:
     def get(self, problem: Problem, measure: Callable[[Problem], dict[str, Any]]) -> dict[str, Any]:
         if problem.name not in self._known:
             found = measure(problem)
+            if str(found["exception"]).startswith(("Hung", "Died")):  # try again another time
+                return found
             self._known = {**self._known, **self._read(), problem.name: found}
             if self._file:
                 unfinished = self._file.with_suffix(f".{os.getpid()}.unfinished")
