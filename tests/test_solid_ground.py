@@ -104,7 +104,7 @@ def test_a_short_time_never_gives_a_model_worse_than_the_closed_form_on_a_part()
 
 def test_one_row_more_than_3000_changes_little() -> None:
     x, y = sine_and_product(5000)
-    limit = 2 * waiting()
+    limit = waiting()
     fewer, more = (rmse(fit(x[:n], y[:n], max_time=limit).model, x[4000:], y[4000:]) for n in (3000, 3001))
     assert 0.9 * fewer <= more <= 1.1 * fewer
 
