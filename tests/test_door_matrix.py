@@ -486,7 +486,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda folder: new().fit(
             [holding("1.csv", "a,y\n1,2\n")(folder), holding("2.csv", "a,y\nu,2\n")(folder)], target="y"
         ),
-        "Expected ... incompatible types: int64 vs string",
+        "Expected ... columns of numbers ... 'a' (string) ... Drop them",
     ),
     "a file to predict that lacks a column": (
         lambda folder: fit(FRAME).predict(holding("rows.csv", "a,c\n1,2\n")(folder)),
