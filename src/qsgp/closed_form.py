@@ -29,11 +29,11 @@ L = TypeVar("L", bound=Likelihood)
 Prior = Callable[[Kernel, Likelihood], Tensor]  # a log density of their parameters
 
 _ROUNDS = 50  # of tightening; logistic and Laplace sites settle in about 10
-# Rounding of a factor of n rows is at worst n eps |B|, and |B| up to n times its diagonal. So much of the signal
-# variance counts as noise of every row (4e-9 of it with 8,000 rows), or evidence would lead where there is no factor.
-_ROUNDED = 0.3
+# Rounding of a factor of n rows is at worst n eps |B|, and |B| up to n times its diagonal. A part of that share of the
+# signal variance counts as noise of every row (1e-10 of it with 8,000 rows): evidence leads where factors are rare.
+_ROUNDED = 0.01
 _LOG_RANGE = (-12.0, 9.0)
-_LOG_NOISE_RANGE = (-11.5, 5.0)
+_LOG_NOISE_RANGE = (-15.0, 5.0)  # down to a deviation of 5e-4 of the target's
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ _CHOOSE_POINTS = 400  # kernels are first compared on this many rows, of p facto
 _COMPARED_POINTS = 3000  # and, when hyperparameters are learned on more than 1,000, at last on this many
 _JUDGES = 4000  # rows that say which kernel predicts them best
 _FEW_JUDGES = 500  # that say less than the evidence does
+_LITTLE_TIME = 10.0  # seconds of a CPU, in which kernels of 2,000 rows cannot be compared: as for small tables then
 _GROWTH = 1.41  # of the rows from search to search, while there is time: it costs thrice as much
 _LEAST_LEARNED = 4  # with fewer rows the evidence says nothing: keep the defaults
 _BULK = 10_000  # rows that tell whether outliers have stretched the scale
@@ -68,7 +69,8 @@ def learn(
         return x[rows].to(**double), Y[rows].to(**double), weight[rows].to(**double)
 
     watch = Watch(halt, left)
-    if not options.wants_table(n):
+    hurried = left() < _LITTLE_TIME and options.likelihood == "gaussian" and device == "cpu"
+    if not options.wants_table(n) or hurried:
         return learn_small(x, Y, weight, options, most, watch, units)
     if options.likelihood == "logistic" and x.shape[1] > many_inputs.MANY:
         as_numbers = replace(options, likelihood="gaussian")
