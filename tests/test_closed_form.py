@@ -5,7 +5,7 @@ import torch
 
 from qsgp import dense, metrics
 from qsgp.closed_form import Sites, density_of_others, fit_hyperparameters, solve, tighten
-from qsgp.kernels import SquaredExponential, hyperparameters
+from qsgp.kernels import Matern32, SquaredExponential, hyperparameters
 from qsgp.likelihoods import Gaussian, Laplace, Logistic
 
 
@@ -116,3 +116,15 @@ def test_a_gram_matrix_of_many_equal_rows_has_a_factor():
     solved = solve(kernel(x, x), sites)
     assert bool(solved.evidence.isfinite())
     torch.testing.assert_close(kernel(x, x) @ solved.alpha, y, atol=1e-4, rtol=0)
+
+
+def test_a_search_that_begins_with_far_too_little_noise_does_not_end_in_noise():
+    """A jump that 100 rows did not show: slopes of the evidence are huge there, and a step along them leads astray."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(400, 2, generator=generator, dtype=torch.float64)
+    y = (x[:, :1] > 0).double() + 0.5 * x[:, 1:]
+    y = (y - y.mean()) / y.std()
+    kernel = Matern32(*hyperparameters([11.0, 400.0], 2.4e3, dtype=torch.float64))
+    few = Gaussian(torch.tensor(8e-6).double())
+    found = fit_hyperparameters(kernel, few, x, y, torch.ones(400).double(), iterations=20, tolerance=1e-4)
+    assert found[2] / 400 > 0.5  # nothing but noise has -1.42

@@ -284,10 +284,30 @@ def fit_hyperparameters(
     start = np.clip(objective.start, [low for low, _ in limits], [high for _, high in limits])
     options = {"maxiter": iterations, "ftol": tolerance}
     with threads_worth(len(x)), suppress(_Halted):
+        start = _with_enough_noise(watched, start, limits, len(likelihood.parameters()))
         minimize(watched, start, jac=True, method="L-BFGS-B", bounds=limits, options=options)
     value, point = best[0]
     k, g = objective.unpack(torch.tensor(point, dtype=x.dtype, device=x.device))
     return cast(K, k), cast(L, g), -value * objective.size
+
+
+def _with_enough_noise(
+    objective: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    start: np.ndarray,
+    limits: list[tuple[float, float]],
+    noises: int,
+) -> np.ndarray:
+    """``start``, with ten times the noise as long as that is better: the noise of few rows may be far too small for
+    more, slopes are huge there, and their first step ends where nothing but noise is left."""
+    value = objective(start)[0]
+    for _ in range(6 if noises else 0):
+        more = start.copy()
+        more[-noises:] = np.minimum(more[-noises:] + math.log(10), [high for _, high in limits[-noises:]])
+        better = objective(more)[0]
+        if not better < value:
+            break
+        start, value = more, better
+    return start
 
 
 class _Objective:
