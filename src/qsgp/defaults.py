@@ -156,7 +156,7 @@ def learn_small(
     few = [count for count in (_FIRST_POINTS, _CHOOSE_POINTS) if count < min(n, most) / 2]
     found = small_tables.learned(candidates, sites, rows, [*few, min(n, most)], watch, d <= many_inputs.MANY)
     if classes:
-        found = for_classes(found, (all_rows[0], Y.double(), all_rows[2]), options, watch)
+        found = [for_classes(found[0], (all_rows[0], Y.double(), all_rows[2]), options, watch)]
     kernel, sites = small_tables.widened(found, rows(min(n, most)), watch)
     return kernel.kernel if isinstance(kernel, Tied) else kernel, sites
 

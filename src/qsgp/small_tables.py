@@ -112,21 +112,23 @@ def learned(
     counts: list[int],
     watch: Watch,
     free: bool = True,
-) -> Found:
+) -> list[Found]:
     """The kernel of the highest evidence and prior, on more and more rows: ``rows(count)`` for each of ``counts``.
 
     ``candidates`` have lengthscales in given proportions. These are compared first; then, if ``free``, every
-    lengthscale is searched for, beginning at those proportions.
+    lengthscale is searched for, beginning at those proportions. The best that kept its proportions comes second.
     """
     floor = rounding(rows(counts[-1])[1]) if isinstance(likelihood, Gaussian) else 0.0
     found = [Found(kernel, likelihood, Shrinking(kernel.proportions)) for kernel in candidates]
     found = searched(found, rows(counts[0]), watch, floor, 20, 1e-4)
+    tied = found[:1]
     if free:
         found = [_untied(each) for each in _best_of_each_kernel(found)]
         found = searched(found, rows(counts[0]), watch, floor, 20, 1e-4)
     for count in counts[1:]:
-        found = searched(found[:3], rows(count), watch, floor, 20, 1e-4)
-    return searched(found[:1], rows(counts[-1]), watch, floor, 60, 1e-6)[0]
+        found = searched(found, rows(count), watch, floor, 20, 1e-4)
+    found = searched(found[:1], rows(counts[-1]), watch, floor, 60, 1e-6)
+    return found + (searched(tied, rows(counts[-1]), watch, floor, 60, 1e-6) if free else [])
 
 
 def searched(
@@ -157,9 +159,35 @@ def _untied(found: Found) -> Found:
     return replace(found, kernel=found.kernel.kernel) if isinstance(found.kernel, Tied) else found
 
 
-@torch.no_grad()
-def widened(found: Found, rows: Rows, watch: Watch) -> tuple[Kernel, Likelihood]:
+def widened(finalists: list[Found], rows: Rows, watch: Watch) -> tuple[Kernel, Likelihood]:
     """Kernel and noise with variances as much larger as the errors of rows left out ask for. Means stay as they are.
+
+    Of two ``finalists`` the first has more parameters: it must be better for these rows by more than its standard
+    error. Without time nothing changes.
+    """
+    best = finalists[0]
+    if not isinstance(best.likelihood, Gaussian):
+        return best.kernel, best.likelihood
+    told = left_out(best, rows, watch)
+    if told is None:
+        return best.kernel, best.likelihood
+    for simpler in finalists[1:]:
+        other = left_out(simpler, rows, watch)
+        if other is not None and not surely_better(told[1], other[1], rows[2]):
+            best, told = simpler, other
+    factor = told[0]
+    return scaled(best.kernel, "log_variance", factor), scaled(best.likelihood, "log_noise_variance", factor)
+
+
+def surely_better(density: Float[Tensor, " n"], other: Float[Tensor, " n"], weight: Float[Tensor, " n"]) -> bool:
+    """By more than one standard error of the differences of rows."""
+    share, gain = weight / weight.sum(), density - other
+    mean = share @ gain
+    return bool(mean > (share.square() @ (gain - mean).square()).sqrt())
+
+
+def left_out(found: Found, rows: Rows, watch: Watch) -> tuple[float, Float[Tensor, " n"]] | None:
+    """By how much variances must grow for rows left out, and the log density of each then; None without time.
 
     Each fifth of the rows is predicted by the others, whose own evidence moves the hyperparameters: what was learned
     from a row must not judge it. Equal inputs stay together, so a row of weight 2 is the row given twice.
@@ -167,36 +195,36 @@ def widened(found: Found, rows: Rows, watch: Watch) -> tuple[Kernel, Likelihood]
     x, Y, weight = rows
     _, group = torch.unique(x, dim=0, return_inverse=True)
     groups = int(group.max()) + 1
-    if not isinstance(found.likelihood, Gaussian) or groups < LEAST_LEFT_OUT:
-        return found.kernel, found.likelihood
+    if groups < LEAST_LEFT_OUT:
+        return None
     fold = torch.randperm(groups, generator=torch.Generator().manual_seed(0))[group] % FOLDS
-    squares, counted = 0.0, 0.0
-    farthest = MOST_OF_ONE * float(weight.sum()) / weight[:, None]
+    squares, logs = torch.zeros_like(Y), torch.zeros_like(Y)
     for number in range(FOLDS):
         kept, out = fold != number, fold == number
         known: Rows = (x[kept], Y[kept], weight[kept])
         if not watch.allows(len(known[0]), 4):
-            break
-        with torch.enable_grad():
-            ended = searched([found], known, watch, 0.0, FOLD_ITERATIONS, 1e-5)[0]
-        errors = squared_errors(ended.kernel, ended.likelihood, known, x[out], Y[out])
-        squares += float(weight[out] @ errors.minimum(farthest[out]).mean(1))
-        counted += float(weight[out].sum())
-    factor = max(1.0, squares / counted) if counted else 1.0
-    return scaled(found.kernel, "log_variance", factor), scaled(found.likelihood, "log_noise_variance", factor)
+            return None
+        ended = searched([found], known, watch, 0.0, FOLD_ITERATIONS, 1e-5)[0]
+        error, variance = predicted(ended.kernel, ended.likelihood, known, x[out], Y[out])
+        squares[out], logs[out] = error.square() / variance, variance.log()
+    share = weight / weight.sum()
+    factor = max(1.0, float(share @ squares.minimum(MOST_OF_ONE / share[:, None]).mean(1)))
+    return factor, -0.5 * (squares / factor + logs).mean(1) - 0.5 * math.log(2 * math.pi * factor)
 
 
-def squared_errors(
+@torch.no_grad()
+def predicted(
     kernel: Kernel, likelihood: Likelihood, known: Rows, x: Float[Tensor, "h d"], Y: Float[Tensor, "h o"]
-) -> Float[Tensor, "h o"]:
-    """Of the exact GP that knows ``known``, in units of the variance it predicts."""
-    Gram, cross, errors = gram(kernel, known[0]), kernel(known[0], x), []
+) -> tuple[Float[Tensor, "h o"], Float[Tensor, "h o"]]:
+    """Errors of the exact GP that knows ``known``, and the variances it gives them."""
+    Gram, cross, errors, variances = gram(kernel, known[0]), kernel(known[0], x), [], []
     for y, y_new in zip(known[1].mT, Y.mT, strict=True):
         solved = solve(Gram, Sites.of(likelihood, y, y, known[2]))
         half = torch.linalg.solve_triangular(solved.factor, solved.sites.root[:, None] * cross, upper=False)
         mean, variance = likelihood.moments(cross.mT @ solved.alpha, kernel.diag(x) - half.square().sum(0))
-        errors.append((y_new - mean).square() / variance)
-    return torch.stack(errors, 1)
+        errors.append(y_new - mean)
+        variances.append(variance)
+    return torch.stack(errors, 1), torch.stack(variances, 1)
 
 
 def scaled(part: P, name: str, factor: float) -> P:
