@@ -24,6 +24,7 @@ MODELS = {
     "closed form": lambda: QSGPRegressor(**SETTINGS).fit(X, y).calibrate(X, y),
     "fourier": lambda: QSGPRegressor(**TABLE).fit(X, y),
     "grid": lambda: QSGPRegressor(**TABLE, basis="grid").fit(X, y),
+    "inducing": lambda: QSGPRegressor(**SETTINGS, n_features=20, basis="inducing").fit(X, y),
     "weights and draws": lambda: QSGPRegressor(**SETTINGS, n_features=20, optimizer="preconditioned").fit(X, y),
     "relevance": lambda: QSRVMRegressor(**SETTINGS, max_iter=20).fit(X, y),
     "classes": lambda: QSGPClassifier(**SETTINGS).fit(X, LABELS).calibrate(X, LABELS),
