@@ -53,6 +53,7 @@ from qsgp.trained import Report, Trained
 from qsgp.weights_training import train_weights
 
 _LEARNING = 0.5  # of max_time, at most, for the hyperparameters
+_LEARNING_CLOSED_FORM = 0.7  # a factor is all that comes after it
 
 
 def train(
@@ -93,7 +94,8 @@ def _train(
         if store is not None and store.saved is not None:
             kernel, sites = store.hyperparameters()
         else:
-            learning = Halt(pressed, _LEARNING * options.max_time if options.max_time else math.inf)
+            share = _LEARNING_CLOSED_FORM if sizes.closed_form else _LEARNING
+            learning = Halt(pressed, share * options.max_time if options.max_time else math.inf)
             kernel, sites = learn(
                 x, Y, weight, options, sizes.learn_points, learning, sizes.learn_most, lambda: learning.left, units
             )
