@@ -13,7 +13,17 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import qsgp
-from qsgp import QSGPClassifier, QSGPRegressor, QSRVMClassifier, QSRVMRegressor, defaults, fit, interrupt, posteriors
+from qsgp import (
+    QSGPClassifier,
+    QSGPRegressor,
+    QSRVMClassifier,
+    QSRVMRegressor,
+    defaults,
+    fit,
+    interrupt,
+    posteriors,
+    small_tables,
+)
 
 ALL = [QSGPRegressor, QSGPClassifier, QSRVMRegressor, QSRVMClassifier]
 
@@ -343,17 +353,19 @@ def test_ctrl_c_leaves_a_fitted_model_and_a_checkpoint(tmp_path, monkeypatch):
 @pytest.mark.parametrize("cls", ALL)
 def test_ctrl_c_while_hyperparameters_are_learned_ends_the_fit(cls, monkeypatch):
     """No second search, no more than one round of sites or step of training; and it is said."""
-    searches, rounds, learn, tighten = [], [], defaults.fit_hyperparameters, posteriors.tighten
+    searches, rounds, learn, tighten = [], [], defaults.fit_hyperparameters, posteriors.tighten_all
 
     def press(*arguments, **keywords):
         searches.append(os.kill(os.getpid(), signal.SIGINT))
         return learn(*arguments, **keywords)
 
-    def counted(*arguments, halt):
-        return tighten(*arguments, halt=lambda: rounds.append(halt()) or rounds[-1])
+    def counted(*arguments):
+        *given, halt = arguments
+        return tighten(*given, lambda: rounds.append(halt()) or rounds[-1])
 
-    monkeypatch.setattr(defaults, "fit_hyperparameters", press)
-    monkeypatch.setattr(posteriors, "tighten", counted)
+    for module in (defaults, small_tables):
+        monkeypatch.setattr(module, "fit_hyperparameters", press)
+    monkeypatch.setattr(posteriors, "tighten_all", counted)
     X, y = wave(60)
     with pytest.warns(UserWarning, match="Interrupted early: the model is fitted"):
         model = cls(random_state=0).fit(X, y if hasattr(cls, "predict_interval") else y > 10)
