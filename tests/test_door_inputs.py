@@ -373,6 +373,7 @@ def test_calibration_in_blocks(tiny_blocks, monkeypatch):
     np.testing.assert_allclose(in_blocks, whole, rtol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:Training has not converged")  # in so few steps
 @pytest.mark.parametrize("keywords", [{}, {"basis": "fourier", "n_features": 200, "max_iter": 5}])
 def test_the_least_memory_gives_the_same_predictions(keywords, capsys):
     """16 MiB make blocks of fewer rows where features are stored; the plan is said before it is followed."""
@@ -399,6 +400,7 @@ def test_blocks_follow_the_memory():
     assert memory.block_rows(10, 100, 1000, most=500) == 1
 
 
+@pytest.mark.filterwarnings("ignore:Training has not converged")  # in so few steps
 def test_small_memory_makes_small_models_not_errors():
     """All at "auto": sizes follow the budget, whatever it is."""
     X_fit, y_fit = rows(4000, seed=5)

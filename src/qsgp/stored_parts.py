@@ -180,4 +180,6 @@ def _shapes(posterior: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, 
     found["table"] = (posterior["m"], outputs + posterior["k"] + 1)
     if posterior["basis"] == "Grid":
         return found | {"positions": (posterior["m"], d)}
+    if posterior["basis"] == "Whitened":
+        return found | {"centres": (posterior["m"], d), "root": (posterior["m"], posterior["m"])}
     return found if posterior["basis"] == "Fourier" else found | {"Z": (posterior["m"], d)}

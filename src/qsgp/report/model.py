@@ -16,6 +16,7 @@ _KERNELS = {
 _BASES = {
     "Fourier": "random Fourier features",
     "Inducing": "inducing points",
+    "Whitened": "inducing points",
     "Grid": "eigenfunctions on a grid",
     "KernelFunctions": "kernel functions at training rows",
 }
