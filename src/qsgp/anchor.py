@@ -21,7 +21,7 @@ from qsgp.row_sites import RowSites, groups_of
 from qsgp.spread import Spread
 
 ROUNDS = 20  # of tightening sites at most; they settle in about ten
-SETTLED = 0.01  # change of the mean in a round, in units of its largest value
+SETTLED = 1e-3  # change of the mean in a round, in units of its largest value
 PROBE = 500  # rows of the matrix whose factor tells how fast this machine is now
 WORK = 5  # factors of b rows that kernel values, factor and held-out predictions take together
 WORK_OF_ROUNDS = 16  # for each output whose sites are tightened

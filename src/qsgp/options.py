@@ -234,7 +234,7 @@ def sized(n: int, d: int, outputs: int, options: Options, *, closed_form: bool =
         dual_rows=rows,
         held_out=min(pace.held_out, (n if options.solved else rows) // 20),
         # sites that are not Gaussian are tightened in rounds, each of which costs a factor
-        exact_rows=min(pace.exact_rows if options.likelihood == "gaussian" else learned, rows),
+        exact_rows=min(pace.exact_rows if options.likelihood == "gaussian" else 2 * learned, rows),
         block=min(pace.block, rows),
         variance_points=min(pace.variance_points, rows),
         draws=draws,
