@@ -99,6 +99,7 @@ def test_running_products_stay_those_of_the_table():
     assert state.t == 50
 
 
+@pytest.mark.slow
 def test_training_comes_near_the_exact_solution():
     blocks = make(n=200, m=100, n_tilde=50, m_tilde=50)
     state, generator = B.BlockState.zeros(blocks, 1), torch.Generator().manual_seed(0)

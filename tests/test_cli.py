@@ -122,6 +122,7 @@ def write_arm(folder: Path, rows: int) -> None:
     pd.DataFrame(x).add_prefix("joint").assign(y=y).to_parquet(folder / "arm.parquet")
 
 
+@pytest.mark.slow
 def test_fit_and_info_say_how_many_rows_the_time_allowed(tmp_path: Path) -> None:
     write_arm(tmp_path, 30_000)
     done = qsgp("fit", "arm.parquet", "-t", "y", "--max-time", "1", "--device", "cpu", "--json", cwd=tmp_path)
@@ -270,6 +271,7 @@ def small_model(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(small_model: Path) -> None:
     write_rows(small_model / "some.parquet", 400_000)
     write_rows(small_model / "many.parquet", 1_400_000)

@@ -86,6 +86,7 @@ def accelerated(epochs, ahead):
     return kernel(x, x) @ found, kernel(x, x) @ torch.linalg.solve(H, Y)
 
 
+@pytest.mark.slow
 def test_accelerated_blocks_come_to_the_same_solution_sooner():
     plain, exact = accelerated(25, False)
     ahead, _ = accelerated(25, True)

@@ -197,6 +197,7 @@ def test_rows_that_say_little_of_the_variance_of_f_narrow_it_little():
     assert trusted(Gaussian(torch.tensor(0.1)), Y, mean * math.nan, variance, torch.ones(100)) == 1.0
 
 
+@pytest.mark.slow
 def test_draws_end_before_the_mean_does(monkeypatch):
     """After their share of the time, or some epochs, the columns of draws stay as they are and the mean goes on."""
     monkeypatch.setattr("qsgp.dual_training._DRAWS_EPOCHS", 2)

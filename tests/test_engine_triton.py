@@ -24,6 +24,7 @@ interpreted = pytest.mark.skipif(not INTERPRETED, reason="run by test_the_kernel
 SIZES = [(1, 1, 1, 1), (70, 3, 50, 1), (5, 17, 130, 1), (33, 70, 40, 1), (40, 5, 37, 3), (20, 4, 33, 129)]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(INTERPRETED, reason="is running")
 def test_the_kernels_under_the_interpreter() -> None:
     # Without conftest: run-time shape checks wrap every function, and the interpreter cannot see through the wrapper.

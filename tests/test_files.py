@@ -552,6 +552,7 @@ print(torn, progress)
 """
 
 
+@pytest.mark.slow
 def test_kill_minus_nine_leaves_the_old_or_the_new_file(tmp_path: Path) -> None:
     run = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", KILLER, str(tmp_path)],

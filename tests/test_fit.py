@@ -21,6 +21,7 @@ from qsgp.step import Settings, step
 from qsgp.support import Support
 
 
+@pytest.mark.slow
 def test_full_batches_reach_the_exact_posterior_on_50_points():
     """Mean and, with a full C, covariance; AdaGrad as the paper uses it, at a constant rate."""
     m = 20
@@ -68,6 +69,7 @@ def test_divergence_is_named():
         fit(problem, Settings(8, 5, iterations=200, rate=1e6, final=1.0), every=10)
 
 
+@pytest.mark.slow
 def test_qsrvm_on_the_noisy_sinc_is_sparse_and_accurate():
     """Appendix I.3: n = m = 500, batches of 100 points and 250 functions, control variate of rank 250."""
     g = torch.Generator().manual_seed(0)

@@ -75,6 +75,7 @@ def test_a_killed_run_ends_bit_for_bit_as_an_undisturbed_one(moments, undisturbe
             np.testing.assert_array_equal(found[part], wanted[part])
 
 
+@pytest.mark.slow
 def test_one_run_killed_again_and_again(undisturbed, tmp_path):
     wanted, seconds = undisturbed
     chance = random.Random(0)
@@ -87,6 +88,7 @@ def test_one_run_killed_again_and_again(undisturbed, tmp_path):
     np.testing.assert_array_equal(found["mean"], wanted["mean"])
 
 
+@pytest.mark.slow
 def test_a_torn_checkpoint_is_refused_and_the_one_before_it_used(undisturbed, tmp_path):
     wanted, seconds = undisturbed
     process = start(tmp_path / "run", tmp_path / "result.npz")

@@ -82,6 +82,7 @@ def test_without_a_trend_or_time_nothing_is_tried(monkeypatch):
     assert len(trials) == 1 and last is first  # five blocks, six epochs: in the middle of the second
 
 
+@pytest.mark.slow
 def test_many_blocks_are_accelerated(monkeypatch):
     monkeypatch.setattr("qsgp.lengthscale_trend.trend", lambda *_: -0.1)
     many = [trial.rmse for trial in found(rough(4000), kernel(2.0), block=25)[1]]

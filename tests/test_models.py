@@ -421,6 +421,7 @@ def test_a_classifier_of_many_rows_knows_them_all(tmp_path, classes, covariance)
     np.testing.assert_allclose(qsgp.load(tmp_path / "model.qsgp").predict_proba(X_new), proba, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_heavy_tails_of_many_rows():
     """One target in ten is off by far: the Laplace likelihood is not impressed, Gaussian noise is."""
     X, y = wave(3300)

@@ -90,6 +90,7 @@ def test_a_nasty_table_is_no_worse_than_the_closed_form_on_a_part_of_it(problem:
 # --- 2. nothing diverges in silence -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_short_time_never_gives_a_model_worse_than_the_closed_form_on_a_part() -> None:
     x, y = sine_and_product(20000)
     found = fit(x[:18000], y[:18000], max_time=5 * waiting())

@@ -83,6 +83,7 @@ def use(model: Any) -> None:
     assert all(np.isfinite(part).all() for part in found)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", MODELS)

@@ -105,6 +105,7 @@ def test_a_regressor_learns_from_portions(tmp_path):
     np.testing.assert_allclose(again.predict(X_new), mean, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_large_first_portion_can_be_followed_by_others():
     """More rows than are kept, and more than the closed form takes; sorted, as files often are."""
     X, y = wave(4500)
