@@ -225,7 +225,7 @@ def table(problem: Problem) -> Data:
     deviation = float(kind.function(x_new).std()) or 1.0
     weight = np.random.default_rng([seed, 2]).choice([0.1, 1.0, 10.0], problem.n) if problem.kind == "weights" else None
     y_new = target(problem, x_new, deviation, np.random.default_rng([seed, 3]))
-    y = target(problem, x, deviation, np.random.default_rng([seed, 4]), weight)
+    y = target(problem, x, deviation, np.random.default_rng([seed, 4]))
     if problem.kind == "outlier in y":
         y[0] += 100 * deviation
     if problem.kind == "outlier in x":
@@ -238,13 +238,11 @@ def table(problem: Problem) -> Data:
     return Data(x, y, weight, x_new, y_new, deviation)
 
 
-def target(
-    problem: Problem, x: np.ndarray, deviation: float, rng: np.random.Generator, weight: np.ndarray | None = None
-) -> np.ndarray:
+def target(problem: Problem, x: np.ndarray, deviation: float, rng: np.random.Generator) -> np.ndarray:
     y = (KINDS | REFUSED)[problem.kind].function(x)
-    # unit deviation; a row of weight w has the noise of w rows averaged
+    # unit deviation, whatever the weight: a weight says how often a row counts, not how exact it is
     noise = rng.laplace(size=len(x)) / np.sqrt(2) if problem.kind == "Laplace noise" else rng.normal(size=len(x))
-    y = y + problem.noise * deviation * noise / (1.0 if weight is None else np.sqrt(weight))
+    y = y + problem.noise * deviation * noise
     if problem.kind == "rounded target":
         return np.round(2 * y / deviation) * deviation / 2
     if problem.kind == "far from zero":
