@@ -213,3 +213,4 @@ def test_many_classes_keep_their_time():
     model = QSGPClassifier(max_time=2.0, random_state=0).fit(X[:600], labels[:600])
     assert time.process_time() - began < 5.0
     assert model.score(X[600:], labels[600:]) > 0.9
+    assert np.ptp(model.lengthscale_ / X[:600].std(0)) < 1e-9 or np.ptp(model.lengthscale_) < 1e-9  # they share one

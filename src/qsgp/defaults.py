@@ -79,8 +79,10 @@ def learn(
     if options.likelihood == "logistic" and x.shape[1] > many_inputs.MANY:
         as_numbers = replace(options, likelihood="gaussian")
         kernel, _ = learn(x, Y - Y.mean(0), weight, as_numbers, most, halt, spare, left, units)
-        some = taken(some_rows(n, most, options.seed))
-        return on(many_inputs.with_best_variance(on(kernel, device), sites, *some), "cpu"), sites
+        some = some_rows(n, most, options.seed)
+        parts = taken(some[: len(some) * 3 // 4]), taken(some[len(some) * 3 // 4 :])
+        kernel, _ = many_inputs.with_best_variance(on(kernel, device), sites, *parts, halt)
+        return on(kernel, "cpu"), sites
     candidates = first_kernels(x, options, units)
 
     Found = tuple[Kernel, Likelihood, float]
@@ -146,7 +148,7 @@ def learn_small(
     sites = first_likelihood("gaussian" if classes else options.likelihood)
     targets = Y.double()
     if classes:  # the evidence of the labels, taken for numbers, tells the lengthscales (see `many_inputs`)
-        most = max(most, _LABELS)
+        most = min(max(most, _LABELS), max(_LEAST_LEARNED, n * 3 // 4))
         targets = (targets - targets.mean(0)) / targets.std().clamp_min(1e-12)
     all_rows = (x.double(), targets, weight.double())
 
@@ -158,29 +160,42 @@ def learn_small(
     alike = units if d >= _UNITS_ALIKE else None
     candidates = many_inputs.tied_kernels(kernel_names(options), all_rows[0], lengthscale, alike)
     few = [count for count in (_FIRST_POINTS, _CHOOSE_POINTS) if count < min(n, most) / 2]
-    found = small_tables.learned(candidates, sites, rows, [*few, min(n, most)], watch, d <= many_inputs.MANY)
+    # Many classes of many inputs: the labels, taken for numbers, want lengthscales that some hundred rows overfit.
+    alone = classes and Y.shape[1] > _FEW_CLASSES and d >= _UNITS_ALIKE
+    free = d <= many_inputs.MANY and not alone
+    found = small_tables.learned(candidates, sites, rows, [*few, min(n, most)], watch, free)
     if classes:
-        found = [for_classes(found[0], (all_rows[0], Y.double(), all_rows[2]), options, watch)]
+        found = [for_classes(found, (all_rows[0], Y.double(), all_rows[2]), most, options.seed, watch)]
     kernel, sites = small_tables.widened(found, rows(min(n, most)), watch)
     return kernel.kernel if isinstance(kernel, Tied) else kernel, sites
 
 
 def for_classes(
-    found: small_tables.Found, rows: tuple[Tensor, Tensor, Tensor], options: Options, watch: Watch
+    finalists: list[small_tables.Found], rows: tuple[Tensor, Tensor, Tensor], known: int, seed: int, watch: Watch
 ) -> small_tables.Found:
-    """What labels taken for numbers have told, for the logistic likelihood.
+    """What the labels of ``known`` rows, taken for numbers, have told, for the logistic likelihood.
 
-    The size of the functions is what rows held out ask for. Then, of few classes, the bound of the evidence has its
-    say; of many it costs a factor for each class, and such tables have told the lengthscales well before.
+    Other rows choose how large the functions are, and the finalist of more parameters only if it is surely better.
+    Then, of few classes, the bound of the evidence has its say; of many it costs a factor for each class, and such
+    tables have told the lengthscales well before.
     """
+
+    def part(some: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return rows[0][some], rows[1][some], rows[2][some]
+
     n, outputs = rows[1].shape
-    some = some_rows(n, int(LEARN_POINTS / math.sqrt(outputs)), options.seed)
-    part = (rows[0][some], rows[1][some], rows[2][some])
-    kernel = many_inputs.with_best_variance(found.kernel, Logistic(), *part, halt=watch.halt)
-    found = replace(found, kernel=kernel, likelihood=Logistic())
+    count = int(LEARN_POINTS / math.sqrt(outputs))
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))  # as `some_rows` has it
+    trial = part(order[: min(known, count * 3 // 4)]), part(order[known : known + _FEW_JUDGES])
+    tried = [many_inputs.with_best_variance(each.kernel, Logistic(), *trial, watch.halt) for each in finalists[::-1]]
+    best, (kernel, density) = finalists[-1], tried[0]
+    for each, (other, higher) in zip(finalists[-2::-1], tried[1:], strict=True):
+        if small_tables.surely_better(higher, density, torch.ones_like(density)):
+            best, kernel, density = each, other, higher
+    best = replace(best, kernel=kernel, likelihood=Logistic())
     if outputs > _FEW_CLASSES:
-        return found
-    return small_tables.searched([found], part, watch, 0.0, 20, 1e-4)[0]
+        return best
+    return small_tables.searched([best], part(some_rows(n, count, seed)), watch, 0.0, 20, 1e-4)[0]
 
 
 def kernel_names(options: Options) -> list[str]:

@@ -41,47 +41,41 @@ def tied_kernels(
 
 @torch.no_grad()
 def with_best_variance(
-    kernel: Kernel,
-    likelihood: Likelihood,
-    x: Float[Tensor, "n d"],
-    Y: Float[Tensor, "n o"],
-    weight: Float[Tensor, " n"],
-    halt: Callable[[], bool] = lambda: False,
-) -> Kernel:
-    """The signal variance under which three quarters of the rows predict the last quarter best; some 60 factors.
+    kernel: Kernel, likelihood: Likelihood, known: Rows, others: Rows, halt: Callable[[], bool] = lambda: False
+) -> tuple[Kernel, Float[Tensor, " h"]]:
+    """The signal variance under which ``known`` predicts ``others`` best; some 60 factors for each output.
 
-    ``halt`` is asked before every output: what was tried in full by then is compared.
+    With it comes the log density of each of the others, times its weight. ``halt`` is asked before every output: what
+    was tried in full by then is compared.
     """
-    kept = len(x) * 3 // 4
-    known, others = (x[:kept], Y[:kept], weight[:kept]), (x[kept:], Y[kept:], weight[kept:])
-    best: tuple[float, Kernel] | None = None
+    best: tuple[Kernel, Tensor] | None = None
     for variance in VARIANCES:
-        log_variance = torch.tensor(variance, dtype=x.dtype, device=x.device).log()
+        log_variance = others[0].new_tensor(variance).log()
         own = kernel.with_parameters(kernel.parameters() | {"log_variance": log_variance})
         if best is None:
-            best = (-math.inf, own)
+            best = (own, torch.full_like(others[2], -math.inf))
         total = _density(own, likelihood, known, others, halt)
         if total is None:
             break
-        best = max(best, (total, own), key=lambda each: each[0])
+        best = max(best, (own, total), key=lambda each: float(each[1].sum()))
     assert best is not None
-    return best[1]
+    return best
 
 
 def _density(
     kernel: Kernel, likelihood: Likelihood, known: Rows, others: Rows, halt: Callable[[], bool]
-) -> float | None:
-    """Log density of ``others`` for the posterior that ``known`` gives; None when there was no time."""
+) -> Float[Tensor, " h"] | None:
+    """Log density of each of ``others``, weighted, for the posterior of ``known``; None when there was no time."""
     (x, Y, weight), (x_new, Y_new, weight_new) = known, others
     with threads_worth(len(x)):
-        Gram, cross, total = kernel(x, x), kernel(x, x_new), 0.0
+        Gram, cross, total = kernel(x, x), kernel(x, x_new), torch.zeros_like(weight_new)
         for y, y_new in zip(Y.mT, Y_new.mT, strict=True):
             if halt():
                 return None
             solved = _solved(Gram, likelihood, y, weight)
             half = torch.linalg.solve_triangular(solved.factor, solved.sites.root[:, None] * cross, upper=False)
             left = (kernel.diag(x_new) - half.square().sum(0)).clamp_min(0)
-            total += float(weight_new @ likelihood.log_density(y_new, cross.mT @ solved.alpha, left))
+            total += weight_new * likelihood.log_density(y_new, cross.mT @ solved.alpha, left)
     return total
 
 

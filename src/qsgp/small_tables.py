@@ -160,23 +160,27 @@ def _untied(found: Found) -> Found:
 
 
 def widened(finalists: list[Found], rows: Rows, watch: Watch) -> tuple[Kernel, Likelihood]:
-    """Kernel and noise with variances as much larger as the errors of rows left out ask for. Means stay as they are.
+    """Kernel and noise with variances as much larger as the errors of rows left out ask for. Means stay as they are."""
+    if not isinstance(finalists[0].likelihood, Gaussian):
+        return finalists[0].kernel, finalists[0].likelihood
+    best, factor = chosen(finalists, rows, watch)
+    return scaled(best.kernel, "log_variance", factor), scaled(best.likelihood, "log_noise_variance", factor)
 
-    Of two ``finalists`` the first has more parameters: it must be better for these rows by more than its standard
-    error. Without time nothing changes.
+
+def chosen(finalists: list[Found], rows: Rows, watch: Watch) -> tuple[Found, float]:
+    """One of the ``finalists``, and by how much its variances must grow.
+
+    The first has more parameters than the second: it must be better for rows left out by more than its standard error.
+    Without time it is the first, as it is.
     """
-    best = finalists[0]
-    if not isinstance(best.likelihood, Gaussian):
-        return best.kernel, best.likelihood
-    told = left_out(best, rows, watch)
+    best, told = finalists[0], left_out(finalists[0], rows, watch)
     if told is None:
-        return best.kernel, best.likelihood
+        return best, 1.0
     for simpler in finalists[1:]:
         other = left_out(simpler, rows, watch)
         if other is not None and not surely_better(told[1], other[1], rows[2]):
             best, told = simpler, other
-    factor = told[0]
-    return scaled(best.kernel, "log_variance", factor), scaled(best.likelihood, "log_noise_variance", factor)
+    return best, told[0]
 
 
 def surely_better(density: Float[Tensor, " n"], other: Float[Tensor, " n"], weight: Float[Tensor, " n"]) -> bool:
