@@ -25,7 +25,7 @@ from qsgp.estimators import optimal_diagonal
 from qsgp.feature_dual import Features
 from qsgp.kernels import BY_NAME, hyperparameters
 from qsgp.likelihoods import Gaussian
-from small import standardised
+from small import halves
 from table import Collected, arguments
 
 SETS = ["kin40k", "protein", "pol", "elevators"]
@@ -48,7 +48,7 @@ class Problem(NamedTuple):
 def read(name: str, rows: int | None, learn: int, device: str) -> Problem:
     (x, y), (x_new, y_new) = (
         [torch.tensor(part, dtype=torch.float32, device=device) for part in half]
-        for half in standardised(datasets.load(name))
+        for half in halves(datasets.load(name))
     )
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0)).to(device)
     known, aside = order[UNSEEN:][:rows], order[:UNSEEN]

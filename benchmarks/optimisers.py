@@ -20,7 +20,7 @@ from qsgp import blocks, datasets, feature_dual, preconditioned
 from qsgp.bases import Fourier
 from qsgp.kernels import SquaredExponential, hyperparameters
 from qsgp.support import Support
-from small import standardised
+from small import halves
 from table import Collected, arguments
 
 LENGTHSCALES = [3.133, 2.817, 1.579, 1.818, 1.693, 1.412, 1.427, 2.041]
@@ -48,7 +48,7 @@ class Problem:
     """Data and kernel on one device; a model of m features solved exactly, once."""
 
     def __init__(self, n: int, support: int, device: str) -> None:
-        (x, y), (x_new, y_new) = standardised(datasets.load("kin40k", 0))
+        (x, y), (x_new, y_new) = halves(datasets.load("kin40k", 0))
 
         def put(table: Any) -> torch.Tensor:
             return torch.tensor(table, dtype=torch.float32, device=device)

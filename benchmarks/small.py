@@ -75,6 +75,16 @@ def standardised(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.nd
     return (train - mean) / scale, (test - mean) / scale
 
 
+Half = tuple[np.ndarray, np.ndarray]
+
+
+def halves(data: datasets.Dataset) -> tuple[Half, Half]:
+    """Inputs and targets of the training rows and of the test rows, standardised on the training rows."""
+    x, x_new = standardised(data.x_train, data.x_test)
+    y, y_new = standardised(data.y_train, data.y_test)
+    return (x, y), (x_new, y_new)
+
+
 def peer(model: str, x: np.ndarray, y: np.ndarray) -> Any:
     """scikit-learn's GP with the kernel of the greater evidence."""
     start = 1.0 if model == "one" else np.ones(x.shape[1])

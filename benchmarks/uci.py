@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from qsgp import QSGPRegressor, datasets
-from small import standardised
+from small import halves
 from table import Collected, arguments
 
 try:
@@ -36,7 +36,7 @@ class Found(NamedTuple):
 
 
 def row(data: str, split: int, model: str, seconds: float, device: str) -> dict[str, Any]:
-    (x, y), (x_new, y_new) = standardised(datasets.load(data, split))
+    (x, y), (x_new, y_new) = halves(datasets.load(data, split))
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats()
     found = MODELS[model](x, y, x_new, seconds, device)
