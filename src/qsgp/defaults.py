@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
@@ -55,75 +55,94 @@ def learn(
     With Gaussian noise and rows beyond those, the kernel is the one that predicts these best. Tables for the closed
     form have a road of their own (`small_tables`). ``units``: what 1 of each standardised input was before.
     """
-    n, sites = len(x), first_likelihood(options.likelihood)
-    # A matrix of a thousand rows is not worth the way to a GPU and back.
-    device = options.device if most > LEARN_POINTS else "cpu"
+    n = len(x)
     if not options.learn_hyperparameters or n < _LEAST_LEARNED:
         first = first_kernels(x, options, units)[0]
-        return first.kernel if isinstance(first, Tied) else first, sites
-
-    def taken(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        double: Any = {"device": device, "dtype": torch.float64}
-        return x[rows].to(**double), Y[rows].to(**double), weight[rows].to(**double)
-
+        return first.kernel if isinstance(first, Tied) else first, first_likelihood(options.likelihood)
     watch = Watch(halt, left)
     if not options.wants_table(n):
         return learn_small(x, Y, weight, options, most, watch, units)
+    # A matrix of a thousand rows is not worth the way to a GPU and back.
+    table = _Table(x, Y, weight, options, watch, options.device if most > LEARN_POINTS else "cpu")
     if options.likelihood == "logistic" and x.shape[1] > many_inputs.MANY:
         as_numbers = replace(options, likelihood="gaussian")
         kernel, _ = learn(x, Y - Y.mean(0), weight, as_numbers, most, halt, spare, left, units)
         some = some_rows(n, most, options.seed)
-        parts = taken(some[: len(some) * 3 // 4]), taken(some[len(some) * 3 // 4 :])
-        kernel, _ = many_inputs.with_best_variance(on(kernel, device), sites, *parts, halt)
-        return on(kernel, "cpu"), sites
-    candidates = first_kernels(x, options, units)
+        parts = table.rows(some[: len(some) * 3 // 4]), table.rows(some[len(some) * 3 // 4 :])
+        kernel, _ = many_inputs.with_best_variance(on(kernel, table.device), Logistic(), *parts, halt)
+        return on(kernel, "cpu"), Logistic()
+    found = table.learned(first_kernels(x, options, units), most, spare)
+    kernel, sites = found[:2]
+    return on(kernel.kernel if isinstance(kernel, Tied) else kernel, "cpu"), on(sites, "cpu")
 
-    Found = tuple[Kernel, Likelihood, float]
 
-    def search(starts: list[Found], count: int, iterations: int, tolerance: float) -> list[Found]:
+Found = tuple[Kernel, Likelihood, float]
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A table too large for the closed form, and the search of its hyperparameters on some of its rows."""
+
+    x: Float[Tensor, "n d"]
+    Y: Float[Tensor, "n o"]
+    weight: Float[Tensor, " n"]
+    options: Options
+    watch: Watch
+    device: str
+
+    def rows(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        double: Any = {"device": self.device, "dtype": torch.float64}
+        return self.x[rows].to(**double), self.Y[rows].to(**double), self.weight[rows].to(**double)
+
+    def learned(self, candidates: list[Kernel], most: int, spare: int) -> Found:
+        """See `learn`."""
+
+        def few(count: int) -> int:
+            return max(4, int(count / math.sqrt(self.options.groups(self.Y.shape[1]))))
+
+        sites = first_likelihood(self.options.likelihood)
+        found: list[Found] = [(kernel, sites, 0.0) for kernel in candidates]
+        if len(candidates) > 1:
+            found = self.search(found, min(most, few(_CHOOSE_POINTS)), 20, 1e-4)
+        if most > few(LEARN_POINTS):
+            # More rows can tell more of the function: rough kernels win later than smooth ones.
+            found = self.search(found, few(LEARN_POINTS), 20, 1e-4)
+            rows, iterations, more = min(most, few(_COMPARED_POINTS)), 16, True
+            while more:
+                began = time.monotonic()
+                found = self.search(found, rows, iterations, 1e-4)
+                next_one = (time.monotonic() - began) * _GROWTH**3 * 8 / iterations
+                more = rows * _GROWTH <= min(spare, len(self.x)) and next_one < self.watch.left()
+                rows, iterations = int(rows * _GROWTH) if more else rows, 8
+            found = self.judged(found, rows) if self.options.likelihood == "gaussian" else found
+            most = max(most, rows)
+        return self.search(found[:1], most, 60, 1e-5)[0]
+
+    def search(self, starts: list[Found], count: int, iterations: int, tolerance: float) -> list[Found]:
         """Every kernel from where its last search ended, on ``count`` rows; the best evidence first."""
-        part = taken(some_rows(n, min(count, n), options.seed))
+        n = len(self.x)
+        part = self.rows(some_rows(n, min(count, n), self.options.seed))
         keywords: Any = {"iterations": iterations, "tolerance": tolerance, "prior": lengthscale_prior}
         found: list[Found] = []
         for kernel, sites, _ in starts:
-            if not watch.allows(len(part[0]), 2):  # the rest, and the order, stay as they were
+            if not self.watch.allows(len(part[0]), 2):  # the rest, and the order, stay as they were
                 return found + starts[len(found) :]
-            over = watch.over(len(part[0]))
-            found.append(fit_hyperparameters(on(kernel, device), on(sites, device), *part, halt=over, **keywords))
-        return found if halt() else sorted(found, key=lambda each: -each[2])
+            own = on(kernel, self.device), on(sites, self.device)
+            found.append(fit_hyperparameters(*own, *part, halt=self.watch.over(len(part[0])), **keywords))
+        return found if self.watch.halt() else sorted(found, key=lambda each: -each[2])
 
-    def judged(found: list[Found], count: int) -> list[Found]:
+    def judged(self, found: list[Found], count: int) -> list[Found]:
         """Ordered by the density of rows beyond the first ``count``, which the kernels know."""
-        if len(found) < 2 or n < count + _FEW_JUDGES or not watch.allows(count, len(found)):
+        n, halt = len(self.x), self.watch.halt
+        if len(found) < 2 or n < count + _FEW_JUDGES or not self.watch.allows(count, len(found)):
             return found
-        order = torch.randperm(n, generator=torch.Generator().manual_seed(options.seed))  # as `some_rows` has it
-        known, others = taken(order[:count]), taken(order[count : count + _JUDGES])
+        order = torch.randperm(n, generator=torch.Generator().manual_seed(self.options.seed))  # as `some_rows` has it
+        known, others = self.rows(order[:count]), self.rows(order[count : count + _JUDGES])
 
         def density(each: Found) -> float:
-            return density_of_others(on(each[0], device), on(each[1], device), known, others, halt)
+            return density_of_others(on(each[0], self.device), on(each[1], self.device), known, others, halt)
 
         return sorted(found, key=density, reverse=True)
-
-    def few(count: int) -> int:
-        return max(4, int(count / math.sqrt(options.groups(Y.shape[1]))))
-
-    found: list[Found] = [(kernel, sites, 0.0) for kernel in candidates]
-    if len(candidates) > 1:
-        found = search(found, min(most, few(_CHOOSE_POINTS)), 20, 1e-4)
-    if most > few(LEARN_POINTS):
-        # More rows can tell more of the function: rough kernels win later than smooth ones.
-        found = search(found, few(LEARN_POINTS), 20, 1e-4)
-        rows, iterations, more = min(most, few(_COMPARED_POINTS)), 16, True
-        while more:
-            began = time.monotonic()
-            found = search(found, rows, iterations, 1e-4)
-            next_one = (time.monotonic() - began) * _GROWTH**3 * 8 / iterations
-            more = rows * _GROWTH <= min(spare, n) and next_one < left()
-            rows, iterations = int(rows * _GROWTH) if more else rows, 8
-        found = judged(found, rows) if options.likelihood == "gaussian" else found
-        most = max(most, rows)
-    kernel, sites, _ = search(found[:1], most, 60, 1e-5)[0]
-    return on(kernel.kernel if isinstance(kernel, Tied) else kernel, "cpu"), on(sites, "cpu")
 
 
 def learn_small(
