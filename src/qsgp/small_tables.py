@@ -20,7 +20,7 @@ from qsgp.interfaces import Kernel, Likelihood
 from qsgp.kernels import Tied, gram
 from qsgp.likelihoods import Gaussian, Laplace
 
-# Chosen on 44 tables of R packages, none of them among the sets of benchmarks/small.py.
+# Chosen on 43 tables of R packages (docs/measurements.md).
 TAU, FREEDOM = 0.3, 2.0  # of the Student t: log lengthscales are about so far apart; how heavy its tails are
 CENTRE = 1.5  # deviation of the common log lengthscale about that of sqrt(d)
 NOISE = (math.log(0.1), 2.0)  # mean and deviation of the log noise variance, of targets of variance 1
