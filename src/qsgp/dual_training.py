@@ -55,7 +55,7 @@ _DRAWS_TIME = 1 / 3  # of the time after the hyperparameters, at most, for draws
 _DRAWS_EPOCHS = 12  # and epochs
 _EXACT_TIME = 0.6  # of the time after the hyperparameters, at most, for the exact GP on some rows
 _EXACT_LEAST = 400  # rows it has in any case
-_EPOCHS_WANTED = 4  # of the rows that are solved for
+_EPOCHS_WANTED = 2.5  # of the rows that are solved for
 _MORE_ROWS = 1.2  # times those of the exact GP: fewer are not worth epochs
 _DOUBLE_ROWS = 200_000  # that a GPU has time for in float64
 
