@@ -183,6 +183,7 @@ def test_a_problem_passes(problem: Problem) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.bench
 @pytest.mark.parametrize("problem", LARGER, ids=lambda problem: problem.name)
 def test_a_larger_problem_passes(problem: Problem) -> None:
     test_a_problem_passes(problem)
