@@ -15,7 +15,7 @@ import battery
 from battery import References, Worker, fit_and_score, reference_of, row
 from battery_problems import KINDS, LEVELS, REFUSED, Problem, design, table
 from battery_verdict import markdown, verdict
-from busy import waiting
+from busy import slow, waiting
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
@@ -153,27 +153,29 @@ def test_a_file_that_has_a_problem_does_not_measure_it_again(tmp_path: Any, monk
 
 # --- problems ---------------------------------------------------------------------------------------------------
 
-REDUCED = [
-    Problem("mixed", 3001, 0.3, 3, 3.0),
+QUICK = [
     Problem("many duplicates", 3001, 1e-6, 3, 3.0),
     Problem("clipped", 500, 0.03, 3, 3.0),
-    Problem("constant columns", 500, 1e-6, 3, 3.0),
     Problem("outlier in y", 500, 0.3, 3, 3.0),
+    Problem("weights", 500, 0.3, 3, 3.0),
+    Problem("two classes", 300, 0.3, 1, 3.0),
+    Problem("missing value", 500, 0.3, 3, 3.0),
+    Problem("one class", 500, 0.3, 3, 3.0),
+]
+REDUCED = [
+    Problem("mixed", 3001, 0.3, 3, 3.0),
+    Problem("constant columns", 500, 1e-6, 3, 3.0),
     Problem("outlier in x", 500, 0.3, 3, 3.0),
     Problem("scales apart", 500, 0.03, 20, 3.0, dtype="float64"),
     Problem("far from zero", 3001, 0.03, 1, 3.0),
     Problem("skewed inputs", 500, 0.3, 3, 3.0),
     Problem("rounded target", 500, 0.3, 1, 3.0),
-    Problem("weights", 500, 0.3, 3, 3.0),
-    Problem("two classes", 300, 0.3, 1, 3.0),
     Problem("three classes", 300, 0.3, 3, 5.0),
-    Problem("missing value", 500, 0.3, 3, 3.0),
-    Problem("one class", 500, 0.3, 3, 3.0),
 ]
 LARGER = [problem for problem in design() if problem.n == 8000 and problem.max_time == 10 and problem.threads == 1]
 
 
-@pytest.mark.parametrize("problem", REDUCED, ids=lambda problem: problem.name)
+@pytest.mark.parametrize("problem", [*QUICK, *slow(REDUCED)], ids=lambda problem: problem.name)
 def test_a_problem_passes(problem: Problem) -> None:
     """By the rule, with as many seconds more as others on the machine take."""
     patient = replace(problem, max_time=problem.max_time and problem.max_time * waiting())

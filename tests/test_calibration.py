@@ -45,10 +45,12 @@ def small() -> list[tuple[float, np.ndarray, float]]:
         return [replicate(seed, 200, 400) for seed in range(96)]
 
 
+@pytest.mark.slow
 def test_ranks_and_predicted_laws_are_uniform(small):
     assert min(p_values(small)) > 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.5, 1.8])
 def test_a_wrong_deviation_is_found_out(small, share):
     assert max(p_values(small, share)) < 0.01

@@ -48,6 +48,7 @@ def test_the_examples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
     }
 
 
+@pytest.mark.documents
 def test_the_lines_of_the_readme_run(tmp_path: Path) -> None:
     write_houses(tmp_path)
     (lines,) = blocks(README, "sh")

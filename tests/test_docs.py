@@ -52,6 +52,7 @@ EXAMPLES = {
 }
 
 
+@pytest.mark.documents
 @pytest.mark.parametrize("page", EXAMPLES, ids=lambda page: page.relative_to(ROOT / "docs").with_suffix("").as_posix())
 def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From top to bottom: a block may use what an earlier one has made."""

@@ -113,11 +113,11 @@ print(model.memory_, fitted, peak - before)
 @pytest.mark.parametrize(
     ("n", "limit", "features"),
     [
-        (2000, "1GB", "auto"),
         (2000, "120MB", "auto"),
-        (300_000, "300MB", "auto"),
         (20_000, "200MB", "50000"),
-        (6000, "500MB", "dual"),
+        pytest.param(2000, "1GB", "auto", marks=pytest.mark.slow),
+        pytest.param(300_000, "300MB", "auto", marks=pytest.mark.slow),
+        pytest.param(6000, "500MB", "dual", marks=pytest.mark.slow),
     ],
 )
 def test_a_fit_and_a_prediction_stay_inside(n, limit, features):

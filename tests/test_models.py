@@ -128,6 +128,7 @@ def few_exact_rows(monkeypatch):
     monkeypatch.setattr("qsgp.options.PACES", paces)
 
 
+@pytest.mark.slow
 def test_the_exact_mean_of_more_rows(tmp_path, few_exact_rows):
     """Beyond the closed form, all at "auto": kernel functions at all rows, solved by blocks; against the exact GP."""
     X, y = wave(3600)
@@ -405,7 +406,14 @@ def blobs(n, classes, seed=0):
     return X, ((angle + np.pi) / (2 * np.pi) * classes).astype(int) % classes
 
 
-@pytest.mark.parametrize(("classes", "covariance"), [(2, "auto"), (2, "support"), (3, "auto")])
+@pytest.mark.parametrize(
+    ("classes", "covariance"),
+    [
+        pytest.param(2, "auto", marks=pytest.mark.slow),
+        pytest.param(2, "support", marks=pytest.mark.slow),
+        (3, "auto"),
+    ],
+)
 def test_a_classifier_of_many_rows_knows_them_all(tmp_path, classes, covariance):
     X, y = blobs(3300, classes)
     model = QSGPClassifier(covariance=covariance, kernel="rbf", learn_hyperparameters=False, random_state=0).fit(X, y)

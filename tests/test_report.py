@@ -11,7 +11,6 @@ import pytest
 pytest.importorskip("matplotlib")
 
 import sklearn.metrics
-from matplotlib import pyplot
 from scipy.stats import norm
 from scipy.stats import t as student
 
@@ -422,17 +421,6 @@ def test_numbers_are_short():
     ]
     assert number(1.5e-9) == "1.500e\u22129" or number(1.5e-9) == "1.500e\u221209"
     assert number(float("nan")) == "–"
-
-
-def test_the_examples_of_the_page_on_reports_run(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    document = (Path(__file__).parent.parent / "docs" / "report.md").read_text("utf-8")
-    examples = re.findall(r"^```python\n(.*?)^```$", document, re.MULTILINE | re.DOTALL)
-    assert len(examples) == 2
-    for example in examples:
-        exec(compile(example, "report.md", "exec"), {})
-    pyplot.close("all")
-    assert read(tmp_path / "report.html").says("500 rows of 8 inputs")
 
 
 # --- words that must not say more than the numbers ------------------------------------------------------------------

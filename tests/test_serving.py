@@ -104,6 +104,7 @@ def test_weights_and_draws(tmp_path):
     np.testing.assert_allclose(got[1][:, 0], deviation, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_classes_of_many_rows_each_with_a_variance(tmp_path):
     X, y = wave(3200)
     y = np.digitize(y, np.quantile(y, [0.3, 0.7]))

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import torch
 from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import RBF, Matern
+from sklearn.gaussian_process.kernels import RBF
 
 from battery_problems import Problem, table
-from busy import waiting
+from busy import slow, waiting
 from qsgp import QSGPClassifier, QSGPRegressor
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
@@ -62,20 +63,24 @@ def test_an_exact_linear_target_is_learned_by_default_settings() -> None:
 
 NASTY = [
     Problem("linear", 3300, 0.0, 3, 2.0),
-    Problem("quadratic", 3300, 1e-6, 3, 2.0),
     Problem("product", 3300, 1e-3, 3, 2.0),
     Problem("sine", 3300, 0.0, 1, 2.0),
+    Problem("near duplicates", 3300, 1e-3, 3, 2.0),
+]
+NASTY_AND_SLOW = [
+    Problem("quadratic", 3300, 1e-6, 3, 2.0),
     Problem("sum", 3300, 1e-3, 3, 2.0),
     Problem("integer grid", 3300, 0.0, 3, 2.0),
     Problem("binary columns", 3300, 1e-3, 20, 2.0),
-    Problem("near duplicates", 3300, 1e-3, 3, 2.0),
     Problem("constant blocks", 3300, 0.0, 1, 2.0),
     Problem("outputs, one constant", 3300, 1e-3, 1, 2.0),
     Problem("Laplace noise", 3300, 1e-3, 3, 5.0),
 ]
 
 
-@pytest.mark.parametrize("problem", NASTY, ids=lambda problem: f"{problem.kind}, noise {problem.noise:g}")
+@pytest.mark.parametrize(
+    "problem", [*NASTY, *slow(NASTY_AND_SLOW)], ids=lambda problem: f"{problem.kind}, noise {problem.noise:g}"
+)
 def test_a_nasty_table_is_no_worse_than_the_closed_form_on_a_part_of_it(problem: Problem) -> None:
     data = table(problem)
     keywords: Any = {"likelihood": "laplace"} if problem.kind == "Laplace noise" else {}
@@ -137,17 +142,15 @@ def test_a_limit_of_time_is_kept(n: int) -> None:
     assert fit(x, y, max_time=3 * waiting()).seconds < 1.3 * 3 + 0.5
 
 
-def closed_form_at(model: Any, x: np.ndarray, y: np.ndarray) -> GaussianProcessRegressor:
-    """scikit-learn's, with the hyperparameters of ``model``."""
-    smoothness = {"matern32": 1.5, "matern52": 2.5}
-    kernel: Any = RBF(model.lengthscale_)
-    if model.kernel_ in smoothness:
-        kernel = Matern(model.lengthscale_, nu=smoothness[model.kernel_])
-    kernel = model.signal_variance_ * kernel
-    return GaussianProcessRegressor(kernel, alpha=model.noise_variance_, optimizer=None).fit(x, y - y.mean())
+def error_of_closed_form(model: Any, x: np.ndarray, y: np.ndarray, x_new: np.ndarray, y_new: np.ndarray) -> float:
+    """Of scikit-learn's on these rows, with the hyperparameters of ``model``."""
+    kernel = model.signal_variance_ * RBF(model.lengthscale_)
+    part = GaussianProcessRegressor(kernel, alpha=model.noise_variance_, optimizer=None).fit(x, y - y.mean())
+    return float(np.sqrt(np.mean(np.square(part.predict(x_new) + y.mean() - y_new))))
 
 
-# Without learning, training itself begins at once: these moments lie in its first epoch.
+# Without learning, training itself begins at once: these moments lie in its first epoch. The closed form is that of the
+# worst of twelve thousands of rows, whose errors differ by a fifth: the model has one of its own.
 @pytest.mark.parametrize(("moment", "learn"), [(0.1, True), (1.0, True), (3.0, True), (0.1, False), (0.3, False)])
 def test_ctrl_c_never_leaves_less_than_the_closed_form_at_the_hyperparameters_found(moment: float, learn: bool) -> None:
     x, y = sine_and_product(13000, 0.03)
@@ -157,6 +160,7 @@ def test_ctrl_c_never_leaves_less_than_the_closed_form_at_the_hyperparameters_fo
         model = fit(x[:12000], y[:12000], kernel="rbf", learn_hyperparameters=learn).model
     finally:
         press.cancel()
-    part = closed_form_at(model, x[:ROWS], y[:ROWS])
-    expected = part.predict(x[12000:]) + y[:ROWS].mean()
-    assert rmse(model, x[12000:], y[12000:]) <= 1.05 * np.sqrt(np.mean(np.square(expected - y[12000:])))
+    assert rmse(model, x[12000:], y[12000:]) <= 1.05 * max(
+        error_of_closed_form(model, x[some], y[some], x[12000:], y[12000:])
+        for some in torch.randperm(12000, generator=torch.Generator().manual_seed(0)).numpy().reshape(-1, ROWS)
+    )
