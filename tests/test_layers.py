@@ -91,8 +91,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "streaming": {"posteriors", "closed_form", "factor", "state", "options", "memory", "interfaces", *FAMILIES},
     "serving": {"posteriors", "spread", "pathwise", "scaling", "state", "interfaces", "bases", "atomic"},
     "many_inputs": {"closed_form", "row_sites", "interfaces", "kernels"},
-    "small_tables": {"closed_form", "interfaces", "kernels", "likelihoods"},
+    "screening": set(),
+    "small_tables": {"closed_form", "screening", "interfaces", "kernels", "likelihoods"},
     "defaults": {
+        "screening",
         "many_inputs",
         "small_tables",
         "options",

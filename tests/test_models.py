@@ -491,3 +491,12 @@ def test_what_preconditioned_features_cannot_do(other, message):
         QSGPRegressor(optimizer="preconditioned", **other).fit(*wave(40))
     with pytest.raises(ValueError, match="solves for Gaussian noise"):
         QSGPClassifier(optimizer="preconditioned").fit(*blobs(40, 2))
+
+
+def test_an_output_that_does_not_vary_says_nothing_of_the_noise():
+    X, y = wave(300)
+    both = QSGPRegressor(random_state=0).fit(X, np.stack([y, np.full(300, 5.0)], 1))
+    alone = QSGPRegressor(random_state=0).fit(X, y)
+    np.testing.assert_allclose(both.noise_variance_[0], alone.noise_variance_, rtol=1e-6)
+    np.testing.assert_allclose(both.predict(X)[:, 0], alone.predict(X), rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(both.predict(X)[:, 1], 5.0)

@@ -19,6 +19,7 @@ from qsgp.kernels import Tied, hyperparameters
 from qsgp.likelihoods import Gaussian, Laplace, Logistic
 from qsgp.options import LEARN_POINTS, MOST_FEATURES, Options, Sizes
 from qsgp.problem import Problem
+from qsgp.screening import first_lengthscales
 from qsgp.small_tables import Watch
 from qsgp.sources import Arrays
 from qsgp.step import Settings
@@ -114,9 +115,10 @@ def learn(
     def few(count: int) -> int:
         return max(4, int(count / math.sqrt(options.groups(Y.shape[1]))))
 
-    found: list[Found] = [(kernel, sites, 0.0) for kernel in candidates]
-    if len(candidates) > 1:
-        found = search(found, min(most, few(_CHOOSE_POINTS)), 20, 1e-4)
+    rows = min(most, few(_CHOOSE_POINTS))
+    found: list[Found] = [(kernel, sites, 0.0) for kernel in screened(candidates, x, Y, options.seed) + candidates]
+    if len(found) > 1:
+        found = best_of_each_kernel(search(found, rows, 20, 1e-4))
     if most > few(LEARN_POINTS):
         # More rows can tell more of the function: rough kernels win later than smooth ones.
         found = search(found, few(LEARN_POINTS), 20, 1e-4)
@@ -212,6 +214,23 @@ def first_kernels(x: Float[Tensor, "n d"], options: Options, units: Float[Tensor
     if d > many_inputs.MANY:
         return [*many_inputs.tied_kernels(names, x[:_COMPARED_POINTS], lengthscale, units)]
     return [KERNELS[name](lengthscale, variance) for name in names]
+
+
+def screened(kernels: list[Kernel], x: Float[Tensor, "n d"], Y: Float[Tensor, "n o"], seed: int) -> list[Kernel]:
+    """These kernels with the lengthscales that single inputs ask for; none where they all ask for the same."""
+    some = some_rows(len(x), _COMPARED_POINTS, seed)
+    lengthscale = None if isinstance(kernels[0], Tied) else first_lengthscales(x[some].double(), Y[some].double())
+    if lengthscale is None:
+        return []
+    return [kernel.with_parameters({"log_lengthscale": lengthscale.cpu().log()}) for kernel in kernels]
+
+
+def best_of_each_kernel(found: list[tuple[Kernel, Likelihood, float]]) -> list[tuple[Kernel, Likelihood, float]]:
+    """In order of their evidence, one for each formula."""
+    kinds: dict[type, tuple[Kernel, Likelihood, float]] = {}
+    for each in found:
+        kinds.setdefault(type(each[0].kernel if isinstance(each[0], Tied) else each[0]), each)
+    return list(kinds.values())
 
 
 def bulk(x: Float[Tensor, "n d"]) -> Float64[Tensor, " d"]:

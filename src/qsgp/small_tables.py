@@ -19,6 +19,7 @@ from qsgp.closed_form import Sites, fit_hyperparameters, solve
 from qsgp.interfaces import Kernel, Likelihood
 from qsgp.kernels import Tied, gram
 from qsgp.likelihoods import Gaussian, Laplace
+from qsgp.screening import first_lengthscales
 
 # Chosen on 43 tables of R packages (docs/measurements.md).
 TAU, FREEDOM = 0.3, 2.0  # of the Student t: log lengthscales are about so far apart; how heavy its tails are
@@ -32,6 +33,7 @@ LEVELS = 10  # distinct targets at least, of which equal steps are taken for rou
 
 Rows = tuple[Float[Tensor, "n d"], Float[Tensor, "n o"], Float[Tensor, " n"]]  # inputs, targets, weights
 P = TypeVar("P", Kernel, Likelihood)
+_IN_A_HURRY = 4.0  # seconds
 _SMALL_ROWS = 200  # an evaluation on few rows takes as long as if there were so many more
 
 
@@ -46,16 +48,19 @@ class Watch:
     def allows(self, rows: int, evaluations: int = 1) -> bool:
         return not self.halt() and self.left() > evaluations * self._rate * (rows + _SMALL_ROWS) ** 3
 
-    def over(self, rows: int) -> Callable[[], bool]:
-        """For a search on ``rows`` rows to ask before each of its evaluations, from which the time of one is known."""
-        asked: list[float] = []
+    def over(self, rows: int, others: int = 0) -> Callable[[], bool]:
+        """For a search on ``rows`` rows to ask before each of its evaluations, from which the time of one is known.
+
+        It leaves ``others`` that follow, and what comes after these, as much time as it has.
+        """
+        asked, after = list[float](), self.left() * (1 - 1 / (others + 2)) if others else 0.0
 
         def stop() -> bool:
             now = time.monotonic()
             if asked:
                 self._rate = (now - asked[0]) / (rows + _SMALL_ROWS) ** 3
             asked[:] = [now]
-            return not self.allows(rows)
+            return not self.allows(rows) or self.left() < after
 
         return stop
 
@@ -125,8 +130,10 @@ def learned(
     if free:
         found = [_untied(each) for each in _best_of_each_kernel(found)]
         found = searched(found, rows(counts[0]), watch, floor, 20, 1e-4)
-    for count in counts[1:]:
-        found = searched(found, rows(count), watch, floor, 20, 1e-4)
+        screened = _screened(found, likelihood, rows(counts[-1]))
+        found = screened + (found if not screened or watch.left() > _IN_A_HURRY else [])
+    for count in counts[1:] or counts:
+        found = _best_of_each_kernel(searched(found, rows(count), watch, floor, 20, 1e-4))
     found = searched(found[:1], rows(counts[-1]), watch, floor, 60, 1e-6)
     return found + (searched(tied, rows(counts[-1]), watch, floor, 60, 1e-6) if free else [])
 
@@ -137,10 +144,10 @@ def searched(
     """Every search goes on from where it was, on ``rows``; the highest value first."""
     found: list[Found] = []
     keywords: Any = {"iterations": iterations, "tolerance": tolerance, "least_noise": floor}
-    for each in starts:
+    for number, each in enumerate(starts):
         if not watch.allows(len(rows[0]), 2):
             return found + starts[len(found) :] if not found else sorted(found, key=lambda done: -done.value)
-        over = watch.over(len(rows[0]))
+        over = watch.over(len(rows[0]), len(starts) - number - 1)
         ended = fit_hyperparameters(each.kernel, each.likelihood, *rows, prior=each.prior, halt=over, **keywords)
         found.append(Found(ended[0], ended[1], each.prior, ended[2]))
     return sorted(found, key=lambda done: -done.value)
@@ -150,9 +157,17 @@ def _best_of_each_kernel(found: list[Found]) -> list[Found]:
     """In order of their values: one for each formula, in the proportions that suit it best."""
     kinds: dict[type, Found] = {}
     for each in found:
-        assert isinstance(each.kernel, Tied)
-        kinds.setdefault(type(each.kernel.kernel), each)
+        kinds.setdefault(type(_untied(each).kernel), each)
     return list(kinds.values())
+
+
+def _screened(found: list[Found], likelihood: Likelihood, rows: Rows) -> list[Found]:
+    """Each kernel with the lengthscales that single inputs ask for; none where they all ask for the same."""
+    lengthscale = first_lengthscales(rows[0], rows[1])
+    if lengthscale is None:
+        return []
+    logs = {"log_lengthscale": lengthscale.log(), "log_variance": lengthscale.new_zeros(())}
+    return [replace(each, kernel=each.kernel.with_parameters(logs), likelihood=likelihood) for each in found]
 
 
 def _untied(found: Found) -> Found:

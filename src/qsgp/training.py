@@ -94,10 +94,20 @@ def _train(
         if store is not None and store.saved is not None:
             kernel, sites = store.hyperparameters()
         else:
-            share = _LEARNING_CLOSED_FORM if sizes.closed_form else _LEARNING
+            one_factor = sizes.closed_form or (sizes.dual and len(x) <= sizes.exact_rows)
+            share = _LEARNING_CLOSED_FORM if one_factor else _LEARNING
             learning = Halt(pressed, share * options.max_time if options.max_time else math.inf)
+            targets = varying(Y)
             kernel, sites = learn(
-                x, Y, weight, options, sizes.learn_points, learning, sizes.learn_most, lambda: learning.left, units
+                x,
+                targets,
+                weight,
+                options,
+                sizes.learn_points,
+                learning,
+                sizes.learn_most,
+                lambda: learning.left,
+                units,
             )
         if sizes.closed_form:
             trained = closed_form(Rows(x, Y, weight), kernel, sites, options, halt)
@@ -112,6 +122,12 @@ def _train(
     warn_if(pressed)
     left = replace(options, max_time=1e-3 if halt() else halt.left)
     return train_table(x, Y, weight, kernel, sites, left, sizes, report, store)
+
+
+def varying(Y: Float[Tensor, "n o"]) -> Float[Tensor, "n v"]:
+    """Outputs that vary: one that does not would halve the noise that two share. All where none does."""
+    varies = (Y != Y[:1]).any(0)
+    return Y[:, varies] if varies.any() else Y
 
 
 def closed_form(rows: Rows, kernel: Kernel, sites: Likelihood, options: Options, halt: Halt) -> Trained:
