@@ -4,12 +4,26 @@ import numpy as np
 import pytest
 import torch
 
-from qsgp import QSGPRegressor
-from qsgp.screening import IDLE, STRAIGHT, WIGGLY, first_lengthscales
+from qsgp import QSGPRegressor, screening
+from qsgp.screening import IDLE, STRAIGHT, WIGGLY
 
 
 def inputs(n: int, d: int) -> torch.Tensor:
     return torch.randn(n, d, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def first_lengthscales(x: torch.Tensor, Y: torch.Tensor) -> torch.Tensor | None:
+    return screening.first_lengthscales(x, Y, torch.ones_like(x[:, 0]))
+
+
+def test_a_row_of_weight_two_is_the_row_twice() -> None:
+    x, weight = inputs(200, 4), torch.arange(200).remainder(4).double()
+    y = standardised(x[:, 0] + 0.5 * inputs(200, 5)[:, 4])
+    often = torch.repeat_interleave(torch.arange(200), weight.long())
+    for column in x.mT:
+        for statistic in (screening._grouped, screening._straight):
+            once = statistic(column, y, weight)
+            torch.testing.assert_close(once, statistic(column[often], y[often], torch.ones(len(often)).double()))
 
 
 def standardised(y: torch.Tensor) -> torch.Tensor:

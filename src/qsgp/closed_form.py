@@ -191,7 +191,7 @@ def _tightened(
         twice, evidence, settled = tighter(once)
         yield twice
         step, bend = _log(once) - _log(xi), _log(twice) - 2 * _log(once) + _log(xi)
-        length = float(step.norm() / bend.norm().clamp_min(1e-300))
+        length = math.sqrt(float(weight @ step.square()) / max(float(weight @ bend.square()), 1e-300))
         xi = twice
         if not settled and length > 1:
             ahead, higher, _ = tighter((_log(once) + (2 * length - 1) * step + length**2 * bend).clamp(-30, 30).exp())

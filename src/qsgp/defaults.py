@@ -26,6 +26,7 @@ from qsgp.step import Settings
 
 _FIRST_POINTS = 100  # of a small table, to begin with
 _LABELS = 600  # rows of a small table at most whose labels tell the lengthscales
+_FEW_LABELS = 100  # rows, a quarter of which are too few to judge by
 _FEW_CLASSES = 4  # whose evidence is worth its time
 _UNITS_ALIKE = 16  # inputs from which on they may be of one kind, such as pixels
 _CHOOSE_POINTS = 400  # kernels are first compared on this many rows, of p factors 1 / sqrt(p) as many
@@ -116,7 +117,9 @@ def learn(
         return max(4, int(count / math.sqrt(options.groups(Y.shape[1]))))
 
     rows = min(most, few(_CHOOSE_POINTS))
-    found: list[Found] = [(kernel, sites, 0.0) for kernel in screened(candidates, x, Y, options.seed) + candidates]
+    found: list[Found] = [
+        (kernel, sites, 0.0) for kernel in screened(candidates, (x, Y, weight), options.seed) + candidates
+    ]
     if len(found) > 1:
         found = best_of_each_kernel(search(found, rows, 20, 1e-4))
     if most > few(LEARN_POINTS):
@@ -150,8 +153,8 @@ def learn_small(
     sites = first_likelihood("gaussian" if classes else options.likelihood)
     targets = Y.double()
     if classes:  # the evidence of the labels, taken for numbers, tells the lengthscales (see `many_inputs`)
-        most = min(max(most, _LABELS), max(_LEAST_LEARNED, n * 3 // 4))
-        targets = (targets - targets.mean(0)) / targets.std().clamp_min(1e-12)
+        most = n if few_labels(weight) else min(max(most, _LABELS), n * 3 // 4)
+        targets = standardised(targets, weight.double())
     all_rows = (x.double(), targets, weight.double())
 
     def rows(count: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -162,8 +165,8 @@ def learn_small(
     alike = units if d >= _UNITS_ALIKE else None
     candidates = many_inputs.tied_kernels(kernel_names(options), all_rows[0], lengthscale, alike)
     few = [count for count in (_FIRST_POINTS, _CHOOSE_POINTS) if count < min(n, most) / 2]
-    # Many classes of many inputs: the labels, taken for numbers, want lengthscales that some hundred rows overfit.
-    alone = classes and Y.shape[1] > _FEW_CLASSES and d >= _UNITS_ALIKE
+    # Few labels, or many classes of many inputs: taken for numbers they want lengthscales that some rows overfit.
+    alone = classes and (few_labels(weight) or (Y.shape[1] > _FEW_CLASSES and d >= _UNITS_ALIKE))
     free = d <= many_inputs.MANY and not alone
     found = small_tables.learned(candidates, sites, rows, [*few, min(n, most)], watch, free)
     if classes:
@@ -177,7 +180,8 @@ def for_classes(
 ) -> small_tables.Found:
     """What the labels of ``known`` rows, taken for numbers, have told, for the logistic likelihood.
 
-    Other rows choose how large the functions are, and the finalist of more parameters only if it is surely better.
+    Other rows choose how large the functions are, and the finalist of more parameters only if it is surely better; of
+    few rows the evidence chooses alone.
     Then, of few classes, the bound of the evidence has its say; of many it costs a factor for each class, and such
     tables have told the lengthscales well before.
     """
@@ -187,6 +191,9 @@ def for_classes(
 
     n, outputs = rows[1].shape
     count = int(LEARN_POINTS / math.sqrt(outputs))
+    if few_labels(rows[2]):
+        best = replace(finalists[-1], likelihood=Logistic())
+        return small_tables.searched([best], part(torch.arange(n)), watch, 0.0, 20, 1e-4)[0]
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))  # as `some_rows` has it
     trial = part(order[: min(known, count * 3 // 4)]), part(order[known : known + _FEW_JUDGES])
     tried = [many_inputs.with_best_variance(each.kernel, Logistic(), *trial, watch.halt) for each in finalists[::-1]]
@@ -198,6 +205,18 @@ def for_classes(
     if outputs > _FEW_CLASSES:
         return best
     return small_tables.searched([best], part(some_rows(n, count, seed)), watch, 0.0, 20, 1e-4)[0]
+
+
+def few_labels(weight: Float[Tensor, " n"]) -> bool:
+    """A quarter of them, left out, would say nothing."""
+    return float(weight.sum()) < _FEW_LABELS
+
+
+def standardised(Y: Float64[Tensor, "n o"], weight: Float64[Tensor, " n"]) -> Float64[Tensor, "n o"]:
+    """Each output without its mean, all in units of their common deviation."""
+    centred = Y - weight @ Y / weight.sum()
+    variance = (weight @ centred.square()).sum() / (weight.sum() * Y.shape[1] - 1)
+    return centred / variance.sqrt().clamp_min(1e-12)
 
 
 def kernel_names(options: Options) -> list[str]:
@@ -216,10 +235,12 @@ def first_kernels(x: Float[Tensor, "n d"], options: Options, units: Float[Tensor
     return [KERNELS[name](lengthscale, variance) for name in names]
 
 
-def screened(kernels: list[Kernel], x: Float[Tensor, "n d"], Y: Float[Tensor, "n o"], seed: int) -> list[Kernel]:
+def screened(kernels: list[Kernel], rows: tuple[Tensor, Tensor, Tensor], seed: int) -> list[Kernel]:
     """These kernels with the lengthscales that single inputs ask for; none where they all ask for the same."""
-    some = some_rows(len(x), _COMPARED_POINTS, seed)
-    lengthscale = None if isinstance(kernels[0], Tied) else first_lengthscales(x[some].double(), Y[some].double())
+    if isinstance(kernels[0], Tied):
+        return []
+    some = some_rows(len(rows[0]), _COMPARED_POINTS, seed)
+    lengthscale = first_lengthscales(*(part[some].double() for part in rows))
     if lengthscale is None:
         return []
     return [kernel.with_parameters({"log_lengthscale": lengthscale.cpu().log()}) for kernel in kernels]

@@ -126,13 +126,13 @@ def learned(
     floor = rounding(rows(counts[-1])[1]) if isinstance(likelihood, Gaussian) else 0.0
     found = [Found(kernel, likelihood, Shrinking(kernel.proportions)) for kernel in candidates]
     found = searched(found, rows(counts[0]), watch, floor, 20, 1e-4)
-    tied = found[:1]
+    tied, screened = found[:1], list[Found]()
     if free:
         found = [_untied(each) for each in _best_of_each_kernel(found)]
         found = searched(found, rows(counts[0]), watch, floor, 20, 1e-4)
         screened = _screened(found, likelihood, rows(counts[-1]))
         found = screened + (found if not screened or watch.left() > _IN_A_HURRY else [])
-    for count in counts[1:] or counts:
+    for count in counts[1:] or counts[: len(screened)]:
         found = _best_of_each_kernel(searched(found, rows(count), watch, floor, 20, 1e-4))
     found = searched(found[:1], rows(counts[-1]), watch, floor, 60, 1e-6)
     return found + (searched(tied, rows(counts[-1]), watch, floor, 60, 1e-6) if free else [])
@@ -163,7 +163,7 @@ def _best_of_each_kernel(found: list[Found]) -> list[Found]:
 
 def _screened(found: list[Found], likelihood: Likelihood, rows: Rows) -> list[Found]:
     """Each kernel with the lengthscales that single inputs ask for; none where they all ask for the same."""
-    lengthscale = first_lengthscales(rows[0], rows[1])
+    lengthscale = first_lengthscales(*rows)
     if lengthscale is None:
         return []
     logs = {"log_lengthscale": lengthscale.log(), "log_variance": lengthscale.new_zeros(())}
