@@ -1,7 +1,7 @@
 """scikit-learn's own battery on every estimator. Skips only what needs a package that is not installed."""
 
 import pytest
-from sklearn.utils.estimator_checks import check_estimator
+from sklearn.utils.estimator_checks import check_estimator, check_sample_weight_equivalence_on_dense_data
 
 import qsgp
 
@@ -21,3 +21,9 @@ def test_the_battery_of_scikit_learn(name, without_shape_checks):
     assert not failed
     assert all(any(str(reason).startswith(known) for known in MAY_SKIP) for reason in skipped)
     assert sum(r["status"] == "passed" for r in results) >= 50
+
+
+@pytest.mark.parametrize("name", ["QSGPRegressor", "QSGPClassifier", "QSRVMRegressor", "QSRVMClassifier"])
+def test_a_row_of_weight_two_is_the_row_twice(name, without_shape_checks):
+    """The one check of that battery that has found slips more than once."""
+    check_sample_weight_equivalence_on_dense_data(name, getattr(qsgp, name)())

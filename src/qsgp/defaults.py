@@ -26,6 +26,7 @@ from qsgp.step import Settings
 
 _FIRST_POINTS = 100  # of a small table, to begin with
 _LABELS = 600  # rows of a small table at most whose labels tell the lengthscales
+_NOISE_OF_LABELS = 1e-3  # at least, when they are taken for numbers
 _FEW_LABELS = 100  # rows, a quarter of which are too few to judge by
 _FEW_CLASSES = 4  # whose evidence is worth its time
 _UNITS_ALIKE = 16  # inputs from which on they may be of one kind, such as pixels
@@ -168,7 +169,8 @@ def learn_small(
     # Few labels, or many classes of many inputs: taken for numbers they want lengthscales that some rows overfit.
     alone = classes and (few_labels(weight) or (Y.shape[1] > _FEW_CLASSES and d >= _UNITS_ALIKE))
     free = d <= many_inputs.MANY and not alone
-    found = small_tables.learned(candidates, sites, rows, [*few, min(n, most)], watch, free)
+    noise = _NOISE_OF_LABELS if classes else 0.0
+    found = small_tables.learned(candidates, sites, rows, [*few, min(n, most)], watch, free, noise)
     if classes:
         found = [for_classes(found, (all_rows[0], Y.double(), all_rows[2]), most, options.seed, watch)]
     kernel, sites = small_tables.widened(found, rows(min(n, most)), watch)

@@ -117,13 +117,14 @@ def learned(
     counts: list[int],
     watch: Watch,
     free: bool = True,
+    least_noise: float = 0.0,
 ) -> list[Found]:
     """The kernel of the highest evidence and prior, on more and more rows: ``rows(count)`` for each of ``counts``.
 
     ``candidates`` have lengthscales in given proportions. These are compared first; then, if ``free``, every
     lengthscale is searched for, beginning at those proportions. The best that kept its proportions comes second.
     """
-    floor = rounding(rows(counts[-1])[1]) if isinstance(likelihood, Gaussian) else 0.0
+    floor = max(least_noise, rounding(rows(counts[-1])[1])) if isinstance(likelihood, Gaussian) else 0.0
     found = [Found(kernel, likelihood, Shrinking(kernel.proportions)) for kernel in candidates]
     found = searched(found, rows(counts[0]), watch, floor, 20, 1e-4)
     tied, screened = found[:1], list[Found]()
