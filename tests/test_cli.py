@@ -101,6 +101,7 @@ def test_report_writes_a_page(houses: Path) -> None:
     assert "<title>price: report of a QSGPRegressor</title>" in (houses / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_bench_lists_names_and_reproduce_says_it_is_not_there(houses: Path) -> None:
     listed = qsgp("bench", cwd=houses)
     names = {line.split()[0] for line in listed.stdout.splitlines()}

@@ -158,6 +158,7 @@ def test_the_exact_mean_of_more_rows(tmp_path, few_exact_rows):
         model.partial_fit(X[:5], y[:5])
 
 
+@pytest.mark.slow
 def test_weights_and_outputs_of_the_exact_mean():
     """A row of weight 1/100 has a hundred times the noise; outputs share the kernel."""
     X, y = wave(3300)
@@ -446,7 +447,7 @@ def test_heavy_tails_of_many_rows():
     np.testing.assert_allclose(draws.std(1), spread, rtol=0.2)
 
 
-@pytest.mark.parametrize("covariance", ["auto", "support"])
+@pytest.mark.parametrize("covariance", ["auto", pytest.param("support", marks=pytest.mark.slow)])
 def test_preconditioned_features_come_near_the_exact_gp(tmp_path, covariance):
     X, y = wave(900)
     X_new, y_new = wave(500, seed=3)

@@ -48,10 +48,10 @@ def test_noise_is_rarely_taken_for_an_input() -> None:
     assert sum(first_lengthscales(x, each) is not None for each in y) < 0.05 * len(y)
 
 
-@pytest.mark.parametrize("kind", ["alike", "constant target", "few rows", "one input", "constant input"])
+@pytest.mark.parametrize("kind", ["alike", "constant target", "few rows", "few inputs", "constant input"])
 def test_where_nothing_can_be_told_there_is_no_start(kind: str) -> None:
-    x = inputs(40 if kind == "few rows" else 1000, 1 if kind == "one input" else 3)
-    y = torch.sin(x).sum(1)
+    x = inputs(40 if kind == "few rows" else 1000, 4 if kind == "few inputs" else 5)
+    y = torch.sin(x).sum(1) if kind == "alike" else torch.sin(x[:, 0])
     if kind == "constant target":
         y = torch.zeros_like(y)
     if kind == "constant input":
@@ -60,14 +60,14 @@ def test_where_nothing_can_be_told_there_is_no_start(kind: str) -> None:
 
 
 def test_a_category_of_two_values_and_several_outputs() -> None:
-    x = inputs(1000, 3)
+    x = inputs(1000, 5)
     x[:, 1] = (x[:, 1] > 0.5).double()
     found = first_lengthscales(x, torch.cat([standardised(x[:, 1]), standardised(torch.sin(3 * x[:, 2]))], 1))
-    assert found is not None and found[0] == IDLE and (found[1:] < IDLE).all()
+    assert found is not None and (found < IDLE).tolist() == [False, True, True, False, False]
 
 
 @pytest.mark.usefixtures("without_shape_checks")
-@pytest.mark.parametrize("n", [600, 3100])
+@pytest.mark.parametrize("n", [600, pytest.param(3100, marks=pytest.mark.slow)])
 def test_one_input_of_twenty_is_found(n: int) -> None:
     """Searches from equal lengthscales took this sine for noise, whatever the time (RMSE 0.94 of the deviation)."""
     rng = np.random.default_rng(0)

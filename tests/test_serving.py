@@ -76,6 +76,7 @@ def test_an_exported_table_has_the_priors_deviation_too(tmp_path):
     assert deviation[-1] > 0.9 * np.sqrt(model.signal_variance_)
 
 
+@pytest.mark.slow
 def test_kernel_functions_at_rows(tmp_path):
     X, y = wave(3200)
     model = QSGPRegressor(random_state=0, learn_hyperparameters=False).fit(X, y)

@@ -12,7 +12,7 @@ from torch import Tensor
 GROUPS = 8  # of rows, by the order of an input
 SURE = 26.0  # n R^2 of chance has a mean of 7 and a deviation of 3.7
 WIGGLY, STRAIGHT, IDLE = 1.0, 4.0, 30.0  # first lengthscales, in deviations of the input
-LEAST_ROWS = 50
+LEAST_ROWS, LEAST_INPUTS = 50, 5  # with fewer inputs searches find their way
 
 
 @torch.no_grad()
@@ -20,7 +20,7 @@ def first_lengthscales(
     x: Float64[Tensor, "n d"], Y: Float64[Tensor, "n o"], weight: Float64[Tensor, " n"]
 ) -> Float64[Tensor, " d"] | None:
     """Of standardised inputs: short where means change with them, long where nothing does; None if all are alike."""
-    if weight.sum() < LEAST_ROWS or x.shape[1] < 2:
+    if weight.sum() < LEAST_ROWS or x.shape[1] < LEAST_INPUTS:
         return None
     targets, squares = _centred(Y, weight), _centred(_centred(Y, weight).square(), weight)
     grouped = torch.stack([_grouped(column, targets, weight) for column in x.mT])
