@@ -501,3 +501,11 @@ def test_an_output_that_does_not_vary_says_nothing_of_the_noise():
     np.testing.assert_allclose(both.noise_variance_[0], alone.noise_variance_, rtol=1e-6)
     np.testing.assert_allclose(both.predict(X)[:, 0], alone.predict(X), rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(both.predict(X)[:, 1], 5.0)
+
+
+def test_labels_of_tiny_weights_give_a_finite_model():
+    """The weights sum to one: what is divided by their sum less one would be no number."""
+    X, y = blobs(200, 2)
+    with pytest.warns(UserWarning, match="The weights sum to 1"):
+        model = QSGPClassifier(random_state=0).fit(X, y, sample_weight=np.full(200, 1 / 200))
+    assert np.isfinite(model.predict_proba(X)).all()

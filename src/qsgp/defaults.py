@@ -117,12 +117,10 @@ def learn(
     def few(count: int) -> int:
         return max(4, int(count / math.sqrt(options.groups(Y.shape[1]))))
 
-    rows = min(most, few(_CHOOSE_POINTS))
-    found: list[Found] = [
-        (kernel, sites, 0.0) for kernel in screened(candidates, (x, Y, weight), options.seed) + candidates
-    ]
+    candidates = screened(candidates, (x, Y, weight), options.seed) + candidates
+    found: list[Found] = [(kernel, sites, 0.0) for kernel in candidates]
     if len(found) > 1:
-        found = best_of_each_kernel(search(found, rows, 20, 1e-4))
+        found = best_of_each_kernel(search(found, min(most, few(_CHOOSE_POINTS)), 20, 1e-4))
     if most > few(LEARN_POINTS):
         # More rows can tell more of the function: rough kernels win later than smooth ones.
         found = search(found, few(LEARN_POINTS), 20, 1e-4)
@@ -154,7 +152,7 @@ def learn_small(
     sites = first_likelihood("gaussian" if classes else options.likelihood)
     targets = Y.double()
     if classes:  # the evidence of the labels, taken for numbers, tells the lengthscales (see `many_inputs`)
-        most = n if few_labels(weight) else min(max(most, _LABELS), n * 3 // 4)
+        most = min(max(most, _LABELS), n if few_labels(weight) else n * 3 // 4)
         targets = standardised(targets, weight.double())
     all_rows = (x.double(), targets, weight.double())
 
@@ -195,7 +193,7 @@ def for_classes(
     count = int(LEARN_POINTS / math.sqrt(outputs))
     if few_labels(rows[2]):
         best = replace(finalists[-1], likelihood=Logistic())
-        return small_tables.searched([best], part(torch.arange(n)), watch, 0.0, 20, 1e-4)[0]
+        return small_tables.searched([best], part(some_rows(n, count, seed)), watch, 0.0, 20, 1e-4)[0]
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))  # as `some_rows` has it
     trial = part(order[: min(known, count * 3 // 4)]), part(order[known : known + _FEW_JUDGES])
     tried = [many_inputs.with_best_variance(each.kernel, Logistic(), *trial, watch.halt) for each in finalists[::-1]]
@@ -217,7 +215,7 @@ def few_labels(weight: Float[Tensor, " n"]) -> bool:
 def standardised(Y: Float64[Tensor, "n o"], weight: Float64[Tensor, " n"]) -> Float64[Tensor, "n o"]:
     """Each output without its mean, all in units of their common deviation."""
     centred = Y - weight @ Y / weight.sum()
-    variance = (weight @ centred.square()).sum() / (weight.sum() * Y.shape[1] - 1)
+    variance = (weight @ centred.square()).mean() / weight.sum()
     return centred / variance.sqrt().clamp_min(1e-12)
 
 

@@ -1,8 +1,8 @@
 """Which inputs matter, told from one input at a time: where a search for lengthscales may begin.
 
-Searches that begin with equal lengthscales stop where everything is noise when one input of twenty matters: 1,000 rows
-of a sine ended 3,400 nats below the best lengthscales. Means of the target over a few groups of equal size of an input
-show such an input at once, those of its square also one that acts through others alone (x1 x2). Cost O(n d log n).
+Searches that begin with equal lengthscales can stop where everything is noise when one input of twenty matters. Means
+of the target over a few groups of rows, in the order of an input, show such an input at once. Means of its square also
+show one that acts through others alone (x1 x2). Cost O(n d log n).
 """
 
 import torch

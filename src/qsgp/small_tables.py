@@ -133,7 +133,7 @@ def learned(
         found = searched(found, rows(counts[0]), watch, floor, 20, 1e-4)
         screened = _screened(found, likelihood, rows(counts[-1]))
         found = [*found[:1], *screened, *(found[1:] if not screened or watch.left() > _IN_A_HURRY else [])]
-    for count in counts[1:] or counts[: len(screened)]:
+    for count in counts[1:] or (counts if screened else []):
         found = _best_of_each_kernel(searched(found, rows(count), watch, floor, 20, 1e-4))
     found = searched(found[:1], rows(counts[-1]), watch, floor, 60, 1e-6)
     return found + (searched(tied, rows(counts[-1]), watch, floor, 60, 1e-6) if free else [])
