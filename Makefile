@@ -55,7 +55,7 @@ bench: $(READY)
 docs: $(READY)
 	$(BIN)/python -m pytest -n $(JOBS) -m "not slow" $(addprefix tests/test_,$(addsuffix .py,docs paper_map examples readme cli_docs))
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going docs docs/_build/html
-	$(BIN)/python -m pytest tests/test_site.py
+	$(BIN)/python -m pytest tests/documents/test_site.py
 
 # These two run with the host's own Python and install nothing: a machine with a GPU often has no network.
 test-gpu:

@@ -11,10 +11,10 @@ import time
 
 import torch
 
-from qsgp import blocks as B
 from qsgp.bases import Fourier
 from qsgp.kernels import SquaredExponential
-from qsgp.support import Support
+from qsgp.paper import blocks as B
+from qsgp.paper.support import Support
 from table import arguments, show
 
 D, ROWS, FEATURES, RANK = 8, 1_000, 10_000, 500

@@ -2,8 +2,8 @@
 
 Hyperparameters fixed; every replication has its own inputs, truth, noise and draws, and one test point of it counts,
 so that ranks are independent. Models: ``features``, a Fourier model, its posterior draws solved as columns beside the
-mean (`qsgp.feature_posterior`); ``dense``, the same truths with the exact posterior: what is odd about both is odd
-about the truths; ``dual``, what `QSGPRegressor` does by default beyond 3,000 rows (`qsgp.dual_training`), here with
+mean (`qsgp.posteriors.solved_features`); ``dense``, the same truths with the exact posterior: what is odd about both is odd
+about the truths; ``dual``, what `QSGPRegressor` does by default beyond 3,000 rows (`qsgp.training.road_rows`), here with
 blocks and support points of an eighth of the rows and a truth from the exact kernel.
 p_rank: chi^2 test of the rank of the truth among 31 draws, 8 bins; p_pit: of where it lies in the predicted normal
 law; p_half: p_rank with the deviation of the draws halved, which must be found out; z2: mean of (truth - mean)^2 /
@@ -24,13 +24,13 @@ import torch
 from scipy.stats import chisquare
 from torch import Tensor
 
-from qsgp import feature_posterior
 from qsgp.bases import Fourier
-from qsgp.dual_training import train_dual
 from qsgp.interrupt import Halt
 from qsgp.kernels import BY_NAME, hyperparameters
 from qsgp.likelihoods import Gaussian
-from qsgp.options import Options, sized
+from qsgp.posteriors import solved_features as feature_posterior
+from qsgp.training.options import Options, sized
+from qsgp.training.road_rows import train_dual
 from table import Collected, arguments
 
 NOISE, DRAWS, BINS, POINTS = 0.01, 31, 8, 4  # draws + 1 is a multiple of the bins

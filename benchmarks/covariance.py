@@ -2,7 +2,7 @@
 
 Baseline ``exact``: at m features the same Fourier model solved by a dense factor, mean and variance; at m = 0 the exact
 GP. Every other row has the baseline's mean and another variance: ``support`` points, ``samples`` (posterior draws
-alone), ``blend`` of the two (`qsgp.feature_posterior`), ``meanfield`` (Proposition 1). With --exact-mean M these come
+alone), ``blend`` of the two (`qsgp.posteriors.solved_features`), ``meanfield`` (Proposition 1). With --exact-mean M these come
 from M features but stand beside the mean of the exact GP. Split 0, standardised; rbf or matern32 and hyperparameters
 by the evidence of a random part of the training rows; 500 training rows are left out of everything: the blend
 is fitted to their inputs. cost: nats above the baseline. Rows in the JSON file are not measured again.
@@ -17,14 +17,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from qsgp import datasets, engine, feature_posterior, metrics
+from qsgp import datasets, engine, metrics
 from qsgp.bases import Fourier
-from qsgp.closed_form import fit_hyperparameters
-from qsgp.defaults import lengthscale_prior
-from qsgp.estimators import optimal_diagonal
-from qsgp.feature_dual import Features
 from qsgp.kernels import BY_NAME, hyperparameters
 from qsgp.likelihoods import Gaussian
+from qsgp.paper.theorems import optimal_diagonal
+from qsgp.posteriors import solved_features as feature_posterior
+from qsgp.solvers.closed_form import fit_hyperparameters
+from qsgp.solvers.feature_dual import Features
+from qsgp.training.defaults import lengthscale_prior
 from small import halves
 from table import Collected, arguments
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from optimisers import SIGMA2, Problem
-from qsgp.feature_dual import ENOUGH, Features, Nystrom
+from qsgp.solvers.feature_dual import ENOUGH, Features, Nystrom
 from table import arguments, show
 
 Means = Iterator[Tensor]  # test predictions after each pass

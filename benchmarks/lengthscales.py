@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from covariance import learned
-from qsgp.dual import Ahead, System, averaged, product
+from qsgp.hyperparameters.trend import scaled
 from qsgp.interfaces import SpectralKernel
-from qsgp.lengthscale_trend import scaled
+from qsgp.solvers.dual import Ahead, System, averaged, product
 from robot_arm import arm, distance
 from table import Collected, arguments
 

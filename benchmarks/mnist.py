@@ -3,10 +3,10 @@
 Tasks: ``odd``, odd against even digits, probabilities averaged over q with the variance of the support points, times a
 share that held-out training rows tell; ``ten``, one column for each class against the rest, normalised; the link
 (sigmoid or softmax) and its temperature come from held-out training rows. Methods over m Fourier features with
-logistic sites: ``newton`` (`qsgp.feature_newton`, residual kept at all rows), ``adagrad`` (steps over blocks with the
+logistic sites: ``newton`` (`qsgp.solvers.feature_newton`, residual kept at all rows), ``adagrad`` (steps over blocks with the
 kriged prediction in the site), ``preconditioned`` (the same, preconditioned and averaged). ``labels``: `QSGPRegressor`
 with labels of +-1 for targets, a kernel function at every row (m = n). Kernel, lengthscale and variance are learned
-from some thousand training rows (`qsgp.defaults.learn`), the variance for ``odd`` by rows held out from models of 10^5
+from some thousand training rows (`qsgp.training.defaults.learn`), the variance for ``odd`` by rows held out from models of 10^5
 features; with --fixed they are rbf, 5 and 300. fit_s is the time of that (learn_s), of training and of calibration.
 Rows in the JSON file are not measured again.
 
@@ -21,15 +21,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid, one_hot
 
-from qsgp import QSGPRegressor, blocks, datasets, engine, feature_newton, preconditioned, sites
+from qsgp import QSGPRegressor, datasets, engine
 from qsgp.bases import Fourier
-from qsgp.defaults import learn
-from qsgp.feature_dual import Features
 from qsgp.kernels import SquaredExponential, hyperparameters
 from qsgp.likelihoods import Logistic
-from qsgp.options import Options
-from qsgp.support import Support
-from qsgp.support_variance import SupportVariance
+from qsgp.paper import blocks, preconditioned, sites
+from qsgp.paper.support import Support
+from qsgp.solvers import feature_newton
+from qsgp.solvers.feature_dual import Features
+from qsgp.solvers.support_variance import SupportVariance
+from qsgp.training.defaults import learn
+from qsgp.training.options import Options
 from table import Collected, arguments
 
 LENGTHSCALE, VARIANCE, RATE = 5.0, 300.0, 0.02

@@ -1,8 +1,8 @@
 """kin40k with Fourier features, fixed hyperparameters: how near to the exactly solved model each optimiser comes.
 
 Methods: ``dual``, conjugate gradients with the residual kept at all rows, m_tilde features at a time
-(`qsgp.feature_dual`); ``preconditioned``, rows and features sampled (`qsgp.preconditioned`); ``adagrad``, the paper's
-step over blocks with the kriging control variate (`qsgp.blocks`). exact_rmse: the same model solved to a residual of
+(`qsgp.solvers.feature_dual`); ``preconditioned``, rows and features sampled (`qsgp.paper.preconditioned`); ``adagrad``, the paper's
+step over blocks with the kriging control variate (`qsgp.paper.blocks`). exact_rmse: the same model solved to a residual of
 1e-4. Split 0, standardised; hyperparameters of an exact GP on 1,000 points. Frequencies of several --seeds tell how far
 luck moves a model of so many features. Rows in the JSON file are not measured again.
 
@@ -16,10 +16,12 @@ from typing import Any
 
 import torch
 
-from qsgp import blocks, datasets, feature_dual, preconditioned
+from qsgp import datasets
 from qsgp.bases import Fourier
 from qsgp.kernels import SquaredExponential, hyperparameters
-from qsgp.support import Support
+from qsgp.paper import blocks, preconditioned
+from qsgp.paper.support import Support
+from qsgp.solvers import feature_dual
 from small import halves
 from table import Collected, arguments
 

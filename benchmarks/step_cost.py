@@ -13,15 +13,15 @@ from itertools import accumulate
 import torch
 
 from qsgp.bases import Fourier
-from qsgp.covariances import Chevron
+from qsgp.data.arrays import Arrays
 from qsgp.kernels import SquaredExponential
 from qsgp.likelihoods import Gaussian, Logistic
-from qsgp.problem import Problem
-from qsgp.sources import Arrays
-from qsgp.start import start
-from qsgp.state import State
-from qsgp.step import Settings, step
-from qsgp.support import Support
+from qsgp.paper.chevron import Chevron
+from qsgp.paper.problem import Problem
+from qsgp.paper.start import start
+from qsgp.paper.state import State
+from qsgp.paper.step import Settings, step
+from qsgp.paper.support import Support
 from table import arguments, show
 
 D = 8

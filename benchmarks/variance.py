@@ -8,12 +8,14 @@ on 1,000 points. All numbers are relative to no control variate, from the same d
 
 import torch
 
-from qsgp import control_variates, datasets, estimators
+from qsgp import datasets
 from qsgp.bases import Fourier
 from qsgp.hyperparameters import fit_exact_gp
 from qsgp.kernels import SquaredExponential, hyperparameters
-from qsgp.sampling import draw, step_generator
-from qsgp.support import Support
+from qsgp.paper import control_variates
+from qsgp.paper import theorems as estimators
+from qsgp.paper.sampling import draw, step_generator
+from qsgp.paper.support import Support
 from table import arguments, show
 
 M, BATCH = 10_000, 500

@@ -11,11 +11,13 @@ of the data alone. This is why ``covariance`` matters and why models should be j
 import matplotlib.pyplot as plt
 import torch
 
-from qsgp import dense, estimators, metrics
+from qsgp import metrics
 from qsgp.bases import Fourier
 from qsgp.datasets import make_robot_arm
 from qsgp.hyperparameters import fit_exact_gp
 from qsgp.kernels import SquaredExponential, hyperparameters
+from qsgp.paper import dense
+from qsgp.paper import theorems as estimators
 
 x, y = (torch.from_numpy(part).double() for part in make_robot_arm(1_400, noise=0.3))
 train, test = slice(0, 1000), slice(1000, None)

@@ -4,14 +4,14 @@ import torch
 from torch import Tensor
 
 from qsgp.bases import Fourier, Inducing, KernelFunctions
-from qsgp.covariances import Chevron
+from qsgp.data.arrays import Arrays
 from qsgp.interfaces import Basis, Likelihood
 from qsgp.kernels import SquaredExponential
 from qsgp.likelihoods import Gaussian, Laplace, Logistic
-from qsgp.problem import Problem
-from qsgp.sources import Arrays
-from qsgp.state import State
-from qsgp.support import Support
+from qsgp.paper.chevron import Chevron
+from qsgp.paper.problem import Problem
+from qsgp.paper.state import State
+from qsgp.paper.support import Support
 
 BASES = ["fourier", "inducing", "rvm"]
 LIKELIHOODS = ["gaussian", "laplace", "logistic"]

@@ -11,12 +11,14 @@ kriging control variate beside the paper's. The full study is ``benchmarks/varia
 import matplotlib.pyplot as plt
 import torch
 
-from qsgp import control_variates, datasets, estimators
+from qsgp import datasets
 from qsgp.bases import Fourier
 from qsgp.hyperparameters import fit_exact_gp
 from qsgp.kernels import SquaredExponential, hyperparameters
-from qsgp.sampling import draw, step_generator
-from qsgp.support import Support
+from qsgp.paper import control_variates
+from qsgp.paper import theorems as estimators
+from qsgp.paper.sampling import draw, step_generator
+from qsgp.paper.support import Support
 
 n, m, batch_size, repeats = 10_000, 4_000, 200, 150
 x, y = map(torch.from_numpy, datasets.make_robot_arm(n, noise=0.3))

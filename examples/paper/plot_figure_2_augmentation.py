@@ -10,8 +10,9 @@ noisy points of the sinc function, with a kernel function at each of them (Φ = 
 import matplotlib.pyplot as plt
 import torch
 
-from qsgp import dense, estimators
 from qsgp.kernels import SquaredExponential, hyperparameters
+from qsgp.paper import dense
+from qsgp.paper import theorems as estimators
 
 torch.manual_seed(0)
 x = torch.sort(8 * torch.rand(20, 1, dtype=torch.float64) - 4, 0).values

@@ -15,9 +15,9 @@ from jaxtyping import Float64, Int64, Shaped
 from scipy.stats import binom
 
 from qsgp import metrics
-from qsgp.keywords import likelihood_of
+from qsgp.data.tables import as_target
 from qsgp.likelihoods import Gaussian, Laplace
-from qsgp.tables import as_target
+from qsgp.models.keywords import likelihood_of
 
 Array = np.ndarray
 _LEAST_DEVIATION = 1e-150  # its square is still a number

@@ -1,6 +1,6 @@
 """Write the golden model files of this version: `python tests/golden/make.py`. Older files stay as they are.
 
-Every file has its predictions beside it in `predictions.json`; `tests/test_golden.py` reads all of them for ever.
+Every file has its predictions beside it in `predictions.json`; `tests/models/test_golden.py` reads all of them for ever.
 """
 
 import json
@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from qsgp import QSGPClassifier, QSGPRegressor, QSRVMClassifier, QSRVMRegressor
-from qsgp.posteriors import KernelFunctionsAtRows
-from qsgp.spread import Spread
+from qsgp.posteriors.posteriors import KernelFunctionsAtRows
+from qsgp.posteriors.spread import Spread
 
 FOLDER = Path(__file__).parent
 FORMAT = 1

@@ -15,7 +15,7 @@ from qsgp.cli.info import known_rows
 from qsgp.cli.progress import train
 from qsgp.cli.talk import AsJson, Device, Quiet, aligned, count, say, show
 from qsgp.cli.writing import check_output
-from qsgp.models import QSGPRegressor
+from qsgp.models.models import QSGPRegressor
 
 NOISE = 0.05
 TEST_ROWS = 5000

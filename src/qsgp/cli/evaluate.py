@@ -12,9 +12,9 @@ from qsgp.cli.rows import Rows, columns_of
 from qsgp.cli.talk import AsJson, ColumnList, Device, Files, MaxMemory, Missing, ModelFile, Quiet, count, say, show
 from qsgp.cli.targets import known_targets
 from qsgp.cli.writing import check_output
-from qsgp.columns import Columns
-from qsgp.models import load
-from qsgp.reading import check_names, find, schema
+from qsgp.data.columns import Columns
+from qsgp.data.reading import check_names, find, schema
+from qsgp.models.models import load
 
 try:
     import pyarrow as pa

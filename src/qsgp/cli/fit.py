@@ -17,8 +17,8 @@ from qsgp.cli.progress import train
 from qsgp.cli.talk import AsJson, ColumnList, Device, Files, MaxMemory, Missing, Quiet, count, number, say, show
 from qsgp.cli.targets import Task
 from qsgp.cli.writing import check_output
-from qsgp.models import ESTIMATORS
-from qsgp.reading import find
+from qsgp.data.reading import find
+from qsgp.models.models import ESTIMATORS
 
 _CALIBRATION = 0.1  # share of the rows
 _WATCHED = 1000

@@ -10,9 +10,9 @@ import typer
 from qsgp.cli.rows import Portion, Rows, columns_of, picked
 from qsgp.cli.talk import ColumnList, Device, Files, MaxMemory, ModelFile, Quiet, count, say
 from qsgp.cli.writing import check_table_output, table_writer
-from qsgp.columns import Columns
-from qsgp.models import load
-from qsgp.reading import READERS, find, schema
+from qsgp.data.columns import Columns
+from qsgp.data.reading import READERS, find, schema
+from qsgp.models.models import load
 
 try:
     import pyarrow as pa

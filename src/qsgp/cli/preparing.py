@@ -10,8 +10,8 @@ import numpy as np
 from qsgp.cli.rows import lacking_by_column, missing_words, picked
 from qsgp.cli.talk import count, listed
 from qsgp.cli.targets import decide, known_targets
-from qsgp.columns import Columns, Encoded, encode, quoted
-from qsgp.reading import check_names, index_columns, index_words, pa_table, schema
+from qsgp.data.columns import Columns, Encoded, encode, quoted
+from qsgp.data.reading import check_names, index_columns, index_words, pa_table, schema
 
 try:
     import pyarrow as pa

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from qsgp.callbacks import SUPPORTED
+from qsgp.models.callbacks import SUPPORTED
 
 _RESEND, _PATIENCE = 0.1, 100  # seconds between attempts to interrupt, and how many of them
 _LINE_EVERY = 10.0  # seconds between lines where there is no terminal

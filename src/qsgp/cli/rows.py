@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from qsgp.cli.talk import count, listed
-from qsgp.columns import Column, Columns, Encoded, encode
-from qsgp.reading import batches, check_names, index_columns, schema
+from qsgp.data.columns import Column, Columns, Encoded, encode
+from qsgp.data.reading import batches, check_names, index_columns, schema
 
 try:
     import pyarrow as pa

@@ -7,7 +7,7 @@ import numpy as np
 
 from qsgp import metrics
 from qsgp.cli.talk import aligned, number
-from qsgp.keywords import likelihood_of
+from qsgp.models.keywords import likelihood_of
 
 Scores = dict[str, int | float]
 

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import numpy as np
 
 from qsgp.cli.talk import count
-from qsgp.entries import as_text, is_text, strange_entry
+from qsgp.data.entries import as_text, is_text, strange_entry
 
 try:
     from pyarrow import compute, types

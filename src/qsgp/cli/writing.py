@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from qsgp.atomic import place_for, refuse_inputs, written
-from qsgp.entries import is_text
-from qsgp.reading import READERS
+from qsgp.data.entries import is_text
+from qsgp.data.reading import READERS
 
 try:
     import pyarrow as pa

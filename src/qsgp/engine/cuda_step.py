@@ -33,7 +33,7 @@ def suits(blocks: Any, columns: int) -> bool:
 
 
 def step(blocks: Any, state: Any, batch: Any, rate: float, decay: float, kernel: str) -> None:
-    """What `qsgp.blocks.step` does; the arguments are those of that file."""
+    """What `qsgp.paper.blocks.step` does; the arguments are those of that file."""
     with torch.cuda.device_of(blocks.x):
         if state.V.shape[1] == 1:
             _one_column(blocks, state, batch, rate, decay, kernel)

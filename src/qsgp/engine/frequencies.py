@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from qsgp.counter_rng import normals
+from qsgp.engine.counter_rng import normals
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
-from qsgp.counter_rng import normals
+from qsgp.engine.counter_rng import normals
 from qsgp.kernels import stationary
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from qsgp.checks import check_positive, check_shape, check_tensor
-from qsgp.counter_rng import normals
+from qsgp.engine.counter_rng import normals
 from qsgp.interfaces import Parameters
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from sklearn.utils.validation import check_is_fitted
 
 from qsgp.atomic import place_for, refuse_inputs, written
+from qsgp.data.reading import find, is_path
 from qsgp.evaluation import evaluate_all
-from qsgp.reading import find, is_path
 from qsgp.report.page import page
 from qsgp.report.sections import sections
 from qsgp.report.subject import Subject

@@ -1,0 +1,120 @@
+"""Lengthscales for many more rows than the evidence can take: shorter by the trend that the evidence itself shows.
+
+No function is as smooth as its kernel says. Few rows do not show it, so their evidence takes lengthscales that are too
+long for many: with 0.8 of those from 8,000 robot-arm rows (the distance of a tip has a cone) a million rows had a fifth
+less error of f (docs/measurements.md). The evidence of more and more rows asks for shorter ones, about as a power of
+their number. That law is followed to as many rows as there are, if others confirm it: not every function obeys it.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from qsgp.interfaces import SpectralKernel
+from qsgp.likelihoods import Gaussian
+from qsgp.solvers.closed_form import fit_hyperparameters
+from qsgp.solvers.dual import Ahead, System, averaged, product, spectral
+from qsgp.training.defaults import lengthscale_prior
+
+MANY_MORE = 16  # times the rows of the evidence, from which on it pays to look
+APART = 4  # the evidence of all of some rows is compared with that of one in so many
+STEEPEST = -0.1  # power of the number of rows
+PART = 4  # one row in so many must confirm it, and of the others
+JUDGES = 20_000
+EPOCHS = 6  # until shorter lengthscales, which take longer, have come as far as they need to show
+SURE = 2.0  # standard errors
+
+Rows = tuple[Tensor, ...]  # inputs, targets, weights
+
+
+class Trial(NamedTuple):
+    kernel: SpectralKernel
+    squares: Float[Tensor, " h"]  # errors of the rows that judge
+    rmse: float
+
+
+def followed(
+    kernel: SpectralKernel,
+    likelihood: Gaussian,
+    known: Rows,
+    noise: Float[Tensor, "n one"],
+    *,
+    learned: tuple[int, int],
+    block: int,
+    seed: int,
+    halt: Callable[[], bool] = lambda: False,
+) -> tuple[SpectralKernel, list[Trial]]:
+    """The kernel for all rows of ``known``, and what was tried to confirm it on a part of them.
+
+    ``learned``: rows from whose evidence the trend is taken, and rows from whose evidence the kernel came.
+    """
+    some, n = len(known[0]) // PART, len(known[0])
+    x, Y, _ = (each[:some] for each in known)
+    judges = tuple(each[some : some + JUDGES] for each in known)
+    power = trend(kernel, likelihood, tuple(each[: learned[0]] for each in known), halt)
+    trials: list[Trial] = []
+    for factor in (1.0, (some / learned[1]) ** power) if power else ():
+        trial = tried(scaled(kernel, factor), x, Y, noise[:some], judges, block, seed, halt)
+        if trial is None:
+            return kernel, trials
+        trials.append(trial)
+    if not trials or not surely_less(trials[1].squares, trials[0].squares, judges[2]):
+        return kernel, trials
+    return scaled(kernel, (n / learned[1]) ** power), trials
+
+
+def trend(kernel: SpectralKernel, sites: Gaussian, rows: Rows, halt: Callable[[], bool]) -> float:
+    """The power of the number of rows that lengthscales follow, by the evidence of ``rows`` and of a part of them."""
+    found = []
+    kernel = spectral(kernel.with_parameters({name: value.double() for name, value in kernel.parameters().items()}))
+    sites = Gaussian(sites.noise_variance.double())
+    keywords: Any = {"iterations": 60, "tolerance": 1e-5, "prior": lengthscale_prior, "halt": halt}
+    for part in (len(rows[0]) // APART, len(rows[0])):
+        x, Y, weight = (each[:part].double() for each in rows)
+        found.append(effective(fit_hyperparameters(kernel, sites, x, Y, weight, **keywords)[0]))
+    power = math.log(found[1] / found[0]) / math.log(APART)
+    return max(STEEPEST, power) if power < 0 and not halt() else 0.0
+
+
+def effective(kernel: SpectralKernel) -> float:
+    """Of all inputs together; what is of no use, its lengthscale being large, does not count."""
+    return float(kernel.lengthscale.double().pow(-2).sum()) ** -0.5
+
+
+def scaled(kernel: SpectralKernel, factor: float) -> SpectralKernel:
+    parameters = kernel.parameters()
+    lengthscale = parameters["log_lengthscale"] + math.log(factor)
+    return spectral(kernel.with_parameters(parameters | {"log_lengthscale": lengthscale}))
+
+
+def tried(
+    kernel: SpectralKernel,
+    x: Float[Tensor, "n d"],
+    Y: Float[Tensor, "n o"],
+    noise: Float[Tensor, "n one"],
+    others: Rows,
+    block: int,
+    seed: int,
+    halt: Callable[[], bool],
+) -> Trial | None:
+    """The mean that these rows give with ``kernel``, and how it predicts others; None when there was no time."""
+    A = torch.zeros_like(Y)
+    system = System(kernel, x, noise, A, None, Ahead.wanted(A, len(x) / block))
+    solution = averaged(system, Y, block=block, epochs=EPOCHS, seed=seed, halt=halt)
+    if solution is None:
+        return None
+    x_other, Y_other, weight = others
+    squares = (product(kernel, x_other, x, solution[0]) - Y_other).double().square().mean(1)
+    return Trial(kernel, squares, float(weight.to(squares) @ squares / weight.sum()) ** 0.5)
+
+
+def surely_less(found: Float[Tensor, " h"], before: Float[Tensor, " h"], weight: Float[Tensor, " h"]) -> bool:
+    """By more than the chance of these rows explains: differences of pairs vary far less than the errors do."""
+    share = (weight / weight.sum()).to(found)
+    gain = before - found
+    mean = share @ gain
+    return bool(mean > SURE * (share.square() @ (gain - mean).square()).sqrt())

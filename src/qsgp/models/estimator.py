@@ -1,0 +1,400 @@
+"""What the four estimators share: keywords, checking, scaling, training, blocks of rows, files. No mathematics.
+
+Parameters are stored untouched and checked in ``fit``; what ``fit`` learns ends in an underscore.
+"""
+
+import functools
+import importlib
+import numbers
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from torch import Tensor
+
+from qsgp import memory
+from qsgp.data.reading import is_path, read_table
+from qsgp.data.tables import as_array_like, as_target, check_inputs, check_weights, dense
+from qsgp.files import write_model
+from qsgp.likelihoods import Gaussian, Laplace
+from qsgp.models.callbacks import CallbackSupportMixin, Watch
+from qsgp.models.keywords import read_options
+from qsgp.data.scaling import Scaling
+from qsgp.models.stored import contents
+from qsgp.posteriors.export import Serving, export
+from qsgp.posteriors.posteriors import ClosedForm, Posterior
+from qsgp.training.options import Options, sized, statement
+from qsgp.training.portions import (
+    Accumulated,
+    check_portions,
+    is_constant,
+    need_of,
+    rows_to_keep,
+    says_more,
+    start_accumulating,
+    warn_if_unlike,
+)
+from qsgp.training.train import train
+from qsgp.training.trained import Record, told
+
+Given = tuple[Any, Any, Any]  # X, y and weights as they came
+
+
+def all_or_nothing(method: Any) -> Any:
+    """A fit that fails leaves the model as it was: not half of another, with its columns or classes."""
+
+    @functools.wraps(method)
+    def whole(self: Any, *args: Any, **keywords: Any) -> Any:
+        before = dict(vars(self))
+        try:
+            return method(self, *args, **keywords)
+        except BaseException:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
+
+    return whole
+
+
+def alike(x: Tensor) -> list[Tensor]:
+    """Indices of the rows up to 8 deviations long, up to 16, up to 32 and so on, as far as there are any."""
+    size = x.abs().amax(1).clamp_min(8).log2().ceil()
+    return [torch.nonzero(size == each)[:, 0] for each in size.unique()]
+
+
+class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
+    """Keywords of the contract; every one may stay at its default."""
+
+    _relevance = False
+    _likelihoods: tuple[str, ...] = ()  # the first is what "auto" means
+
+    _scaling: Scaling
+    _trained: Posterior | None  # None: to be made from what has accumulated
+    _accumulated: Accumulated | None  # of `partial_fit`, once there are too many rows to keep
+    _calibration: Any
+
+    def __init__(
+        self,
+        *,
+        kernel: str = "auto",
+        basis: str = "auto",
+        n_features: int | str = "auto",
+        covariance: str = "auto",
+        dense_columns: int = 10,
+        likelihood: str = "auto",
+        mean: str = "constant",
+        batch_points: int | str = "auto",
+        batch_features: int | str = "auto",
+        support_points: int | str = "auto",
+        optimizer: str = "auto",
+        learn_hyperparameters: bool = True,
+        max_iter: int | str = "auto",
+        max_time: float | None = None,
+        tol: float | str = "auto",
+        max_memory: int | str = "auto",
+        device: str = "auto",
+        dtype: str = "float32",
+        random_state: Any = None,
+        verbose: int = 0,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.basis = basis
+        self.n_features = n_features
+        self.covariance = covariance
+        self.dense_columns = dense_columns
+        self.likelihood = likelihood
+        self.mean = mean
+        self.batch_points = batch_points
+        self.batch_features = batch_features
+        self.support_points = support_points
+        self.optimizer = optimizer
+        self.learn_hyperparameters = learn_hyperparameters
+        self.max_iter = max_iter
+        self.max_time = max_time
+        self.tol = tol
+        self.max_memory = max_memory
+        self.device = device
+        self.dtype = dtype
+        self.random_state = random_state
+        self.verbose = verbose
+        self.checkpoint = checkpoint
+
+    # --- data ---------------------------------------------------------------------------------------------------
+
+    def _rows(self, X: Any, y: Any, sample_weight: Any, target: str | None, **checks: Any) -> tuple[Any, Any, Any]:
+        """Checked inputs, targets and weights, from tables or files."""
+        if is_path(X):
+            if y is not None and target is not None:
+                raise ValueError("Expected target= or y with a path, got both. Leave one out.")
+            X, found, weight = read_table(X, target, weight=sample_weight if isinstance(sample_weight, str) else None)
+            y = found if target is not None else y
+            sample_weight = weight if weight is not None else sample_weight
+            if y is None:
+                raise ValueError("Expected target='name of a column' with a path, got none. Say what to predict.")
+        elif target is not None:
+            raise ValueError(f"Expected target= with a path as X only, got {target!r} with a table. Pass y instead.")
+        elif isinstance(sample_weight, str):
+            raise ValueError(
+                f"Expected the name of a weight column with a path as X only, got {sample_weight!r} with a table. "
+                "Pass the weights themselves."
+            )
+        X, y = self._table(X), as_target(y, numeric="gaussian" in self._likelihoods)
+        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_all_finite=False, **checks)
+        check_inputs(X, getattr(self, "feature_names_in_", None))
+        if sample_weight is not None and not isinstance(sample_weight, numbers.Number):
+            sample_weight = np.array(as_array_like(sample_weight))
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        check_weights(weight)
+        return X, y, weight
+
+    def _table(self, X: Any) -> Any:
+        """Whatever holds the inputs as scikit-learn can read it."""
+        if sparse.issparse(X):
+            X = dense(X, memory.budget(self.max_memory, "cpu"))
+        return as_array_like(X)
+
+    def _inputs(self, X: Any) -> np.ndarray:
+        """Rows to predict, of the width and names of ``fit``."""
+        check_is_fitted(self)
+        if is_path(X):
+            names = [str(name) for name in getattr(self, "feature_names_in_", [])]
+            X = read_table(X, columns=names or None)[0]
+        X = validate_data(self, self._table(X), reset=False, dtype=[np.float64, np.float32], ensure_all_finite=False)
+        check_inputs(X, getattr(self, "feature_names_in_", None))
+        return X
+
+    def _blocks(self, X: Any, draws: int = 0) -> Iterator[np.ndarray]:
+        """Checked rows in float64, as many at a time as ``max_memory`` allows; the results are kept for all."""
+        return self._checked_blocks(self._inputs(X), draws)
+
+    def _checked_blocks(self, X: np.ndarray, draws: int = 0) -> Iterator[np.ndarray]:
+        limit = memory.budget(self.max_memory, self._device)
+        per_row = self._posterior.bytes_per_row(draws) + 24 * X.shape[1]
+        size = memory.block_rows(limit, per_row, len(X), self._posterior.rows_at_a_time)
+        need = memory.Need(
+            {
+                "results": 16 * len(X) * len(self._scaling.y_scale) * max(1, draws),
+                f"{size} rows at a time": per_row * size,
+            }
+        )
+        if self.verbose:
+            print(f"Predicting {len(X)} rows takes about {need}; max_memory is {memory.readable(limit)}.")
+        memory.check_fits(need, limit, "Predict fewer rows in one call.")
+        return (X[start : start + size].astype(np.float64) for start in range(0, len(X), size))
+
+    def _latent(self, X: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Standardised mean and variance of f, in float64 on the CPU."""
+        mean, variance = self._computed(X, lambda x: torch.stack(self._posterior.latent(x)))
+        return mean, variance
+
+    def _mean(self, X: np.ndarray) -> Tensor:
+        """The mean of `_latent` alone, many times faster."""
+        return self._computed(X, lambda x: self._posterior.mean(x))
+
+    def _computed(self, X: np.ndarray, compute: Callable[[Tensor], Tensor]) -> Tensor:
+        """``compute`` at the standardised rows, which are the last axis but one of its result; float64 on the CPU.
+
+        A GPU scales its numbers by the largest of a call: there only rows of about the same size share one.
+        """
+        x = torch.tensor(self._scaling.inputs(X))
+        groups = alike(x) if self._device.startswith("cuda") else [torch.arange(len(x))]
+        found = torch.cat([compute(x[at]).double().cpu() for at in groups], -2)
+        return found[..., torch.cat(groups).argsort(), :]
+
+    @property
+    def _device(self) -> str:
+        return str(getattr(self._posterior.kernel, "variance").device)  # noqa: B009  # no part of the protocol
+
+    def _sites(self) -> Any:
+        """The likelihood in float64 on the CPU, where predictions are finished."""
+        sites = self._posterior.likelihood
+        return sites.with_parameters({name: v.double().cpu() for name, v in sites.parameters().items()})
+
+    # --- training -----------------------------------------------------------------------------------------------
+
+    def _fit(
+        self, X: np.ndarray, Y: np.ndarray, weight: np.ndarray, given: Given, *, scale_y: bool, keep: bool = False
+    ) -> "Estimator":
+        """Train on targets Y (one column an output), already numbers; callbacks see what the user has ``given``.
+
+        ``keep`` takes the closed form whatever the keywords say of features: it keeps the rows for later portions.
+        """
+        options = read_options(self)
+        if weight.max() > 1e5 * weight[weight > 0].min():
+            options = replace(options, dtype=torch.float64)  # float32 cannot carry weights that far apart
+        sizes, need = sized(int((weight > 0).sum()), X.shape[1], Y.shape[1], options, closed_form=keep)
+        self.memory_ = need.total
+        if self.verbose:
+            print(statement(need, options))
+        scaling = Scaling.of(X, Y, weight, scale_y=scale_y, linear=self.mean == "linear")
+        dtype = np.dtype("float64" if sizes.closed_form else str(options.table_dtype).removeprefix("torch."))
+        x, targets = scaling.standardised(X, Y, dtype)
+        watch = Watch(self, *given)
+
+        def report(record: Record, posterior: Any) -> bool:
+            if self.verbose:
+                print(told(record))
+            return watch.record(lambda: self._as_fitted(scaling, posterior(), int(record["iteration"])))
+
+        data = (torch.from_numpy(x), torch.from_numpy(targets), torch.from_numpy(weight))
+        trained = train(*data, options, sizes, report, torch.from_numpy(scaling.x_scale))
+        for name, value in self._as_fitted(scaling, trained.posterior, trained.iterations).items():
+            setattr(self, name, value)
+        self.history_ = trained.history
+        if self._relevance:
+            self.relevance_ = np.array([]) if trained.relevant is None else trained.relevant.numpy()
+        self._learned_on = int((weight > 0).sum())
+        watch.end(dict)
+        return self
+
+    @property
+    def _posterior(self) -> Posterior:
+        if self._trained is None:  # rows have been added since
+            assert self._accumulated is not None
+            self._trained = self._accumulated.posterior()
+        return self._trained
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True  # as arrays
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_trained")
+
+    def _as_fitted(self, scaling: Scaling, posterior: Posterior, iterations: int) -> dict[str, Any]:
+        """The attributes of a model with this posterior; hyperparameters in the units of the data."""
+        kernel: Any = posterior.kernel
+        sites = posterior.likelihood
+        name = type(kernel).__name__
+        unit = np.square(scaling.y_scale)
+        unit = float(unit[0]) if len(unit) == 1 else unit
+        found: dict[str, Any] = {
+            "_scaling": scaling,
+            "_trained": posterior,
+            "_accumulated": None,
+            "_calibration": None,
+            "n_iter_": max(iterations, 1),
+            "kernel_": {"SquaredExponential": "rbf"}.get(name, name.lower()),
+            "lengthscale_": kernel.lengthscale.double().cpu().numpy() * scaling.x_scale,
+            "signal_variance_": float(kernel.variance) * unit,
+        }
+        if isinstance(sites, Gaussian):
+            found["noise_variance_"] = float(sites.noise_variance) * unit
+        elif isinstance(sites, Laplace):
+            found["noise_variance_"] = 2 * float(sites.scale) ** 2 * unit
+        return found
+
+    def _partial_fit(
+        self, X: np.ndarray, Y: np.ndarray, weight: np.ndarray, given: Given, *, scale_y: bool
+    ) -> "Estimator":
+        """Up to 1,000 rows are kept and fitted anew whenever they have doubled, or are not what scales came from;
+        beyond, they are added up."""
+        options, counted = read_options(self), weight > 0
+        X, Y, weight = X[counted], Y[counted], weight[counted]
+        most = rows_to_keep(X.shape[1], Y.shape[1], options)
+        if not hasattr(self, "_trained"):
+            check_portions(options)
+            return self._begin(X, Y, weight, given, most, scale_y=scale_y)
+        x, targets = self._scaling.standardised(X, Y, np.dtype("float64"))
+        data = (torch.from_numpy(x), torch.from_numpy(targets), torch.from_numpy(weight))
+        kept = self._posterior if self._accumulated is None and isinstance(self._posterior, ClosedForm) else None
+        if kept is None:
+            warn_if_unlike(*data[:2])
+            return self._add(data, options)
+        rows = len(kept.x) + len(X)
+        if self._learned_on * 2 <= rows <= most or says_more(kept, *data[:2]):
+            X_old = kept.x.cpu().numpy() * self._scaling.x_scale + self._scaling.x_mean
+            Y_old = self._scaling.restore(kept.Y.cpu().numpy(), X_old)
+            weight = np.concatenate([kept.weight.cpu().numpy(), weight])
+            return self._begin(
+                np.concatenate([X_old, X]), np.concatenate([Y_old, Y]), weight, given, most, scale_y=scale_y
+            )
+        if rows > most and not is_constant(kept.Y):
+            return self._add(data, options)
+        # of equal targets no more are kept than of others: they say nothing of scales
+        self._trained = kept.with_rows(*(part[: max(0, most - len(kept.x))] for part in data))
+        self._calibration = None
+        return self
+
+    def _begin(
+        self, X: np.ndarray, Y: np.ndarray, weight: np.ndarray, given: Given, most: int, *, scale_y: bool
+    ) -> "Estimator":
+        """Learn scales and hyperparameters from ``most`` of these rows, and add the others."""
+        # Rows of a file may be sorted: those to be kept are drawn.
+        order = np.random.RandomState(0).permutation(len(X))
+        if np.ptp(Y[order[:most]], 0).max() == 0:  # whatever differs must be among them
+            order = order[np.argsort(-np.abs(Y - Y[order[0]]).max(1)[order], kind="stable")]
+        first, rest = order[:most], order[most:]
+        self._fit(X[first], Y[first], weight[first], given, scale_y=scale_y, keep=True)
+        if not len(rest) or np.ptp(Y[first], 0).max() == 0:
+            return self
+        x, targets = self._scaling.standardised(X[rest], Y[rest], np.dtype("float64"))
+        data = (torch.from_numpy(x), torch.from_numpy(targets), torch.from_numpy(weight[rest]))
+        return self._add(data, read_options(self))
+
+    def _add(self, data: tuple[Tensor, Tensor, Tensor], options: Options) -> "Estimator":
+        """Rows to sums over Fourier weights, which begin with the rows that were kept."""
+        if self._accumulated is None:
+            self._accumulated = start_accumulating(self._posterior, options)
+            self.memory_ = max(getattr(self, "memory_", 0), need_of(self._accumulated.basis.m).total)
+        self._accumulated = self._accumulated.add(*data)
+        self._trained, self._calibration = None, None
+        return self
+
+    # --- files --------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to one file that `qsgp.load` reads on any machine; never a pickle."""
+        check_is_fitted(self)
+        write_model(path, *contents(self))
+
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write the model for serving without qsgp: ``.onnx`` (opset 18) or ``.pt2`` (torch.export).
+
+        One input ``x`` of float64 rows. Results: ``mean_of_y`` and ``std_of_y`` with one column for each output, or
+        ``probabilities`` for a classifier. Calibration by `calibrate` is not part of it.
+        """
+        check_is_fitted(self)
+        classes = len(self.classes_) if hasattr(self, "classes_") else None
+        export(Serving(self._scaling, self._posterior, self._sites(), classes), path, self.n_features_in_)
+
+    def report(
+        self,
+        X: Any,
+        y: Any,
+        path: str | os.PathLike[str] = "report.html",
+        *,
+        target: str | None = None,
+        output: int = 0,
+    ) -> Path:
+        """Judge the model by rows it has not seen, on one HTML page that needs no network; returns its path.
+
+        ``target`` names what is predicted (otherwise the name that y carries); ``output`` picks one of several targets
+        for the pictures. Needs the extra ``qsgp[plots]``.
+        """
+        # imported on use: matplotlib is optional and slow to load
+        return importlib.import_module("qsgp.report").write_report(self, X, y, path, target=target, output=output)
+
+    def _fitted_header(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"n_features_in_": int(self.n_features_in_), "n_iter_": int(self.n_iter_)}
+        if hasattr(self, "memory_"):  # files of before lack it
+            found["memory_"] = int(self.memory_)
+        if hasattr(self, "feature_names_in_"):
+            found["feature_names_in_"] = [str(name) for name in self.feature_names_in_]
+        if self._relevance:
+            found["relevance_"] = self.relevance_.tolist()
+        if hasattr(self, "columns_"):  # how `qsgp fit` made numbers of a file's columns
+            found["columns_"] = self.columns_
+        return found
+
+    def _calibration_from(self, tensors: dict[str, Tensor]) -> Any:
+        raise NotImplementedError

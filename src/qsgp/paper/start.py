@@ -1,0 +1,111 @@
+"""The state before the first step: the one place that looks at all m basis functions."""
+
+import torch
+
+from qsgp.paper import control_variates
+from qsgp.paper import theorems as estimators
+from qsgp.paper.optimisers import Moments
+from qsgp.paper.problem import Problem, initial_hyperparameters
+from qsgp.paper.state import State
+from qsgp.paper.step import Settings
+
+
+def start(problem: Problem, settings: Settings) -> State:
+    """A fresh state: mu = 0, L = 0, c_rr near Proposition 1, a and spread by their definitions.
+
+    All m functions are looked at, in blocks. mu = 0 makes a trivial, as the paper notes; phi_r^T phi_r
+    is taken from a few support points, good enough for a value that training corrects.
+    """
+    basis, k = problem.basis, problem.covariance.k
+    check_problem(problem, settings)
+    theta = initial_hyperparameters(basis, problem.likelihood)
+    U = problem.support.U
+    outputs = problem.source.outputs
+    width = outputs + k + (2 if basis.learned_precision else 1)
+    table = torch.zeros(basis.m, width, dtype=U.dtype, device=U.device)
+    state = State(table, torch.zeros_like(table), outputs, k, theta)
+    state.moments = {name: Moments(torch.zeros_like(v), torch.zeros_like(v)) for name, v in theta.items()}
+    blocks = torch.arange(basis.m, device=U.device).split(65_536)
+    with torch.no_grad():
+        few, one = U[:: max(1, len(U) // 64)], U.new_ones(1)  # all over the support set, which may be sorted
+        sigma2 = 1 / (-2 * problem.likelihood.quadratic_bound(one, one).quadratic[0])
+        for block in blocks:
+            norm2 = problem.source.total * basis.features(few, basis.columns(block)).square().mean(0)
+            state.rows.log_c[block] = estimators.optimal_diagonal(norm2, basis.precision_diag(block), sigma2).log()
+    if settings.control == "none" and not problem.needs_support:
+        return state
+    with torch.no_grad():
+        first = torch.arange(k, device=U.device)
+        Phi_pk = basis.features(U, basis.columns(first)) if k else U.new_zeros(len(U), 0)
+        C_kk = problem.covariance.dense_columns(first, state.rows.L[:k], state.rows.log_c[:k])
+        state.a = torch.cat([U.new_zeros(len(U), outputs), Phi_pk @ C_kk], 1)
+        if not basis.diagonal and settings.control != "none":
+            B_k = control_variates.nystrom_factor(problem.support.factor, Phi_pk)
+            state.a_prior = torch.cat([U.new_zeros(len(U), outputs), B_k @ C_kk], 1)
+        if problem.needs_support:
+            state.spread = U.new_zeros(len(U))
+            for block in blocks:
+                c2 = problem.covariance.diagonal_rows(block, U.dtype) * torch.exp(2 * state.rows.log_c[block])
+                state.spread += basis.features(U, basis.columns(block)).square() @ c2
+    return state
+
+
+def check_state(problem: Problem, settings: Settings, state: State) -> None:
+    """A state given to `fit` was started for this problem, with the running products that these settings need."""
+    theta = initial_hyperparameters(problem.basis, problem.likelihood)
+    state.check(problem.basis.m, problem.source.outputs, problem.covariance.k, theta, problem.basis.learned_precision)
+    controlled = settings.control != "none"
+    needed = {
+        "a": controlled or problem.needs_support,
+        "a_prior": controlled and not problem.basis.diagonal,
+        "spread": problem.needs_support,
+    }
+    n_bar = len(problem.support.U)
+    for name, wanted in needed.items():
+        held = getattr(state, name)
+        if wanted and (held is None or len(held) != n_bar):
+            raise ValueError(
+                f"Expected a state with {name!r} at {n_bar} support points, as control={settings.control!r} needs, "
+                f"got {'none' if held is None else len(held)}. Start it with the settings it goes on with."
+            )
+
+
+def check_problem(problem: Problem, settings: Settings) -> None:
+    """The parts of a problem fit together."""
+    basis, U = problem.basis, problem.support.U
+    if settings.learn_hyperparameters and not basis.diagonal:
+        raise ValueError(
+            f"Empirical Bayes needs a diagonal S (Proposition 2); {type(basis).__name__} has a dense one. "
+            "Keep the hyperparameters fixed (learn_hyperparameters=False) or use a Fourier, grid or RVM basis."
+        )
+    if settings.mean_update == "newton" and not basis.diagonal:
+        raise ValueError(
+            f"mean_update='newton' needs a diagonal S, {type(basis).__name__} has a dense one. "
+            "Use mean_update='adagrad' or a Fourier, grid or RVM basis."
+        )
+    if settings.mean_update == "newton" and settings.control == "kriging" and problem.needs_support:
+        raise ValueError(
+            "mean_update='newton' cannot be used with control='kriging' for a non-Gaussian likelihood: the gradient of "
+            "the control variate falls on other rows than the block. Use control='none' or mean_update='adagrad'."
+        )
+    if problem.covariance.m != basis.m:
+        raise ValueError(
+            f"Expected a covariance over m = {basis.m} basis functions, got one over {problem.covariance.m}. "
+            "Build it as Chevron(basis.m, k)."
+        )
+    if problem.source.d != problem.support.U.shape[1]:
+        raise ValueError(
+            f"Expected support points with d = {problem.source.d} inputs as in the source, "
+            f"got {problem.support.U.shape[1]}. Take them from the source."
+        )
+    x, _ = problem.source.take(torch.zeros(1, dtype=torch.long, device=U.device))
+    parts = {"x": x, "U": U, **initial_hyperparameters(basis, problem.likelihood)}
+    if len({part.dtype for part in parts.values()}) > 1:
+        listing = ", ".join(f"{name} {part.dtype}" for name, part in parts.items())
+        raise ValueError(
+            f"Expected one floating type for data, support points and hyperparameters, got {listing}. "
+            "Convert the data, or build the kernel with hyperparameters(..., dtype=x.dtype)."
+        )
+    if problem.needs_support:  # Gaussian targets can be any number, and a source has looked that they are
+        for block in torch.arange(problem.source.n, device=U.device).split(65_536):
+            problem.likelihood.check_targets(problem.source.take(block)[1])

@@ -1,0 +1,101 @@
+"""What a step reads and writes: one table with a row for each basis function, and a few small tensors."""
+
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from qsgp.interfaces import Parameters
+from qsgp.paper.optimisers import Moments
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of the table by name. mu: a mean for each output; L, log_c: the chevron; log_s: own precisions."""
+
+    mu: Float[Tensor, "u o"]
+    L: Float[Tensor, "u k"]
+    log_c: Float[Tensor, " u"]
+    log_s: Float[Tensor, " u"] | None
+
+    @classmethod
+    def of(cls, table: Float[Tensor, "u w"], outputs: int, k: int) -> "Rows":
+        """Views of the columns [mu (outputs) | L (k) | log_c | log_s, for bases that learn their precision]."""
+        c = outputs + k
+        return cls(
+            table[:, :outputs], table[:, outputs:c], table[:, c], table[:, c + 1] if table.shape[1] > c + 1 else None
+        )
+
+
+@dataclass
+class State:
+    """Everything that training changes. Only `step` writes into it.
+
+    All that has m rows sits in ``table`` and, row for row, in the optimiser's ``sums``: a step gathers the touched
+    rows once and scatters them once, so its cost does not depend on m, not even through cache misses per array.
+    """
+
+    table: Float[Tensor, "m w"]
+    sums: Float[Tensor, "m w"]
+    outputs: int  # columns of mu: targets that share the features and the covariance
+    k: int  # dense columns of the chevron
+    theta: Parameters  # log-scale hyperparameters of kernel and likelihood
+    moments: dict[str, Moments] = field(default_factory=dict)
+    a: Float[Tensor, "p c"] | None = None  # Phi_p [mu, C_dense], Proposition 3
+    a_prior: Float[Tensor, "p c"] | None = None  # the same for the Nystrom factor of S
+    spread: Float[Tensor, " p"] | None = None  # sum_r phi_pr^2 c_rr^2 over diagonal columns: the rest of the variance
+    t: int = 0
+
+    @property
+    def rows(self) -> Rows:
+        """The whole table by name, as views."""
+        return self.named(self.table)
+
+    def named(self, table: Float[Tensor, "u w"]) -> Rows:
+        """Any rows of the table by name."""
+        return Rows.of(table, self.outputs, self.k)
+
+    def check(self, m: int, outputs: int, k: int, theta: Parameters, own_precision: bool) -> None:
+        """A state of another model has rows that mean something else, and would be read without complaint."""
+        table, width = tuple(self.table.shape), outputs + k + 1 + own_precision
+        if table != (m, width) or (self.outputs, self.k) != (outputs, k) or set(self.theta) != set(theta):
+            raise ValueError(
+                f"Expected a state for m = {m}, {k} dense columns, a table of {width} columns and {sorted(theta)}, "
+                f"got one with a table of {table}, {self.k} dense columns and {sorted(self.theta)}. "
+                "Use the state with the problem it was started for, or start a new one."
+            )
+
+    def gather(self, touched: Int[Tensor, " u"]) -> tuple[Float[Tensor, "u w"], Float[Tensor, "u w"]]:
+        return self.table[touched], self.sums[touched]
+
+    def scatter(self, touched: Int[Tensor, " u"], table: Float[Tensor, "u w"], sums: Float[Tensor, "u w"]) -> None:
+        self.table.index_copy_(0, touched, table)
+        self.sums.index_copy_(0, touched, sums)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All of it as named tensors, for a checkpoint."""
+        named = {"table": self.table, "sums": self.sums, "t": torch.tensor(self.t)}
+        named |= {f"theta.{name}": value for name, value in self.theta.items()}
+        for name, moments in self.moments.items():
+            named |= {f"first.{name}": moments.first, f"second.{name}": moments.second}
+        products = {"a": self.a, "a_prior": self.a_prior, "spread": self.spread}
+        return named | {name: value for name, value in products.items() if value is not None}
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        """Take over what `tensors` of a state of the same run gave."""
+        for name, value in self.tensors().items():
+            if name not in tensors or tensors[name].shape != value.shape or tensors[name].dtype != value.dtype:
+                raise ValueError(
+                    f"Expected {name} of shape {tuple(value.shape)} and {value.dtype} in the checkpoint, got "
+                    f"{tensors[name].shape if name in tensors else 'nothing'}. It belongs to another model."
+                )
+        self.table.copy_(tensors["table"])
+        self.sums.copy_(tensors["sums"])
+        self.t = int(tensors["t"])
+        self.theta = {name: tensors[f"theta.{name}"] for name in self.theta}
+        self.moments = {name: Moments(tensors[f"first.{name}"], tensors[f"second.{name}"]) for name in self.moments}
+        self.a, self.a_prior, self.spread = (
+            None if old is None else tensors[name]
+            for name, old in (("a", self.a), ("a_prior", self.a_prior), ("spread", self.spread))
+        )

@@ -1,5 +1,0 @@
-"""Where rows come from: `n`, `d` and `take(index)`."""
-
-from qsgp.sources.arrays import Arrays
-
-__all__ = ["Arrays"]

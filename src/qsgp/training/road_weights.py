@@ -1,0 +1,139 @@
+"""Weights of basis functions in closed form: with quadratic sites their posterior is a sum over the rows.
+
+One pass over the rows, in random order, gives the exact posterior for Gaussian noise (`streaming.Accumulated`): no
+learning rate, and what a pass cut short leaves is the posterior of the rows it has seen. Other sites are parabolas that
+touch at the last posterior; passes follow until they settle. Where the functions lack a part of the kernel's prior,
+that part counts as noise of the rows (the FITC model of Snelson and Ghahramani, 2006).
+"""
+
+import math
+import time
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from qsgp.data.rows import Rows
+from qsgp.interfaces import Basis, Degenerate, Likelihood
+from qsgp.interrupt import Halt
+from qsgp.likelihoods import Gaussian
+from qsgp.posteriors.posteriors import ClosedForm, Features
+from qsgp.training.held_out import raised, scores
+from qsgp.training.options import Options, Sizes
+from qsgp.training.portions import Accumulated
+from qsgp.training.safeguard import Shuffled, judges
+from qsgp.training.trained import Record, Report, Trained
+
+_PASSES = 12  # of sites that are not Gaussian
+_SETTLED = 1e-2  # mean change of xi, relative
+_FACTOR = 1.2  # of a matrix takes as long as so many sums over as many rows as it has
+
+
+def train_weights(
+    rows: Shuffled,
+    basis: Basis,
+    known: ClosedForm,
+    options: Options,
+    sizes: Sizes,
+    halt: Halt,
+    report: Report | None,
+) -> Trained:
+    """The posterior of the weights given all rows, or as many as time allows; ``rows`` are in random order.
+
+    ``known`` is the closed form of some of them: it says how much noise there is, and where sites that are not Gaussian
+    touch first. The last rows are held out until the noise of predictions has been compared with them, and added then.
+    """
+    began, held = time.perf_counter(), judges(sizes)
+    passes = _Passes(rows, len(rows) - held, basis, known, sizes.batch_points, halt)
+    k = {"meanfield": 0, "chevron": min(options.dense_columns, basis.m)}.get(options.covariance, basis.m)
+    history: list[Record] = []
+
+    def posterior() -> Features:
+        return passes.total.posterior(k)
+
+    while passes.once():
+        record: Record = {"phase": "weights", "iteration": passes.number, "seconds": time.perf_counter() - began}
+        history.append(record | {"rows": passes.seen})
+        if report is not None and report(history[-1], posterior):
+            break
+    found = posterior()
+    if held:
+        unseen = rows.last(held)
+        mean, variance = found.latent(unseen.x)
+        noisy = raised(found.likelihood, unseen.Y, mean, variance, unseen.weight)
+        history[-1] |= scores(noisy, unseen.Y, mean, variance, unseen.weight)
+        if passes.time_for(_FACTOR * basis.m + held):
+            found = passes.with_rows(unseen).posterior(k)
+        found = replace(found, likelihood=noisy)
+    return Trained(found, history, passes.number)
+
+
+class _Passes:
+    """Sums over the rows, a block after another."""
+
+    def __init__(self, rows: Shuffled, count: int, basis: Basis, known: ClosedForm, block: int, halt: Halt) -> None:
+        self._count, self._rows, self._basis, self._known, self._block, self._halt = (
+            count,
+            rows,
+            basis,
+            known,
+            block,
+            halt,
+        )
+        like = next(iter(basis.kernel.parameters().values()))
+        parameters = {name: value.to(like) for name, value in known.likelihood.parameters().items()}
+        self._likelihood: Likelihood = known.likelihood.with_parameters(parameters)
+        self._prior = Accumulated.empty(basis, self._likelihood, rows.source.outputs)
+        self._xi = like.new_ones(len(rows), rows.source.outputs, dtype=torch.float64)
+        self._seconds, self._change = 0.0, math.inf  # of a row; of xi in the last pass
+        self.total, self.number, self.seen = self._prior, 0, 0
+
+    def once(self) -> bool:
+        """One more pass, whole or, if it is the first, as far as time allows; False when there is none."""
+        if self.number and (self._settled() or not self.time_for(self._count + 2 * _FACTOR * self._basis.m)):
+            return False
+        posterior = self._known if not self.number else self.total.posterior()
+        total, seen, moved = self._prior, 0, 0.0
+        while seen < self._count:
+            end = min(seen + self._block, self._count)
+            if seen and not self.time_for(2 * _FACTOR * self._basis.m + end - seen):
+                break
+            began = time.perf_counter()
+            total, change = self._added(total, seen, end, posterior)
+            self._seconds = max(self._seconds, (time.perf_counter() - began) / (end - seen))
+            seen, moved = end, moved + change
+        if self.number and seen < self._count:
+            return False
+        self.total, self.seen, self._change, self.number = total, seen, moved / seen, self.number + 1
+        return True
+
+    def time_for(self, rows: float) -> bool:
+        """To add so many more rows."""
+        return not self._halt.pressed.is_set() and self._halt.left > rows * self._seconds
+
+    def with_rows(self, rows: Rows) -> Accumulated:
+        """The last sums and those of rows that no pass has seen."""
+        return self.total.add(rows.x, rows.Y, self._counted(rows.x, rows.weight))
+
+    def _settled(self) -> bool:
+        return isinstance(self._likelihood, Gaussian) or self._change < _SETTLED or self.number >= _PASSES
+
+    def _added(
+        self, total: Accumulated, start: int, end: int, posterior: ClosedForm | Features
+    ) -> tuple[Accumulated, float]:
+        """With the rows from ``start`` to ``end``, and the sum over them of how far their sites have moved."""
+        x, Y, weight = self._rows.part(start, end)
+        Y, xi, moved = Y.double(), self._xi[start:end], 0.0
+        if not isinstance(self._likelihood, Gaussian):
+            mean, variance = (part.double() for part in posterior.latent(x))
+            before, xi = xi, total.common_xi(Y, mean, variance.mean(1))
+            self._xi[start:end] = xi
+            moved = float(((xi - before).abs() / (xi + before)).mean(1).sum())
+        return total.with_sites(total.features(x), Y, self._counted(x, weight).double(), xi), moved
+
+    def _counted(self, x: Float[Tensor, "l d"], weight: Float[Tensor, " l"]) -> Float[Tensor, " l"]:
+        """How often rows count when what the functions lack is noise as well."""
+        if not (isinstance(self._basis, Degenerate) and isinstance(self._likelihood, Gaussian)):
+            return weight
+        return weight / (1 + weight * self._basis.missing(x) / self._likelihood.noise_variance)
