@@ -1,13 +1,13 @@
 """Simulation-based calibration (Talts et al., 2018): is a truth drawn from the model where its posterior says?
 
-Hyperparameters fixed; every replication has its own inputs, truth, noise and draws, and one test point of it counts,
-so that ranks are independent. Models: ``features``, a Fourier model, its posterior draws solved as columns beside the
-mean (`qsgp.posteriors.solved_features`); ``dense``, the same truths with the exact posterior: what is odd about both is odd
-about the truths; ``dual``, what `QSGPRegressor` does by default beyond 3,000 rows (`qsgp.training.road_rows`), here with
-blocks and support points of an eighth of the rows and a truth from the exact kernel.
-p_rank: chi^2 test of the rank of the truth among 31 draws, 8 bins; p_pit: of where it lies in the predicted normal
-law; p_half: p_rank with the deviation of the draws halved, which must be found out; z2: mean of (truth - mean)^2 /
-variance over all four test points, 1 if right. Rows in the JSON file are not measured again.
+Hyperparameters fixed; every replication has its own inputs, truth, noise and draws, and one test point of it counts, so
+that ranks are independent. Models: ``features``, a Fourier model, its posterior draws solved as columns beside the mean
+(`qsgp.posteriors.solved_features`); ``dense``, the same truths with the exact posterior: what is odd about both is odd
+about the truths; ``dual``, what `QSGPRegressor` does by default beyond 3,000 rows (`qsgp.training.road_rows`), here
+with blocks and support points of an eighth of the rows and a truth from the exact kernel. p_rank: chi^2 test of the
+rank of the truth among 31 draws, 8 bins; p_pit: of where it lies in the predicted normal law; p_half: p_rank with the
+deviation of the draws halved, which must be found out; z2: mean of (truth - mean)^2 / variance over all four test
+points, 1 if right. Rows in the JSON file are not measured again.
 
     python benchmarks/calibration.py --json calibration.json
 """

@@ -2,10 +2,10 @@
 
 Baseline ``exact``: at m features the same Fourier model solved by a dense factor, mean and variance; at m = 0 the exact
 GP. Every other row has the baseline's mean and another variance: ``support`` points, ``samples`` (posterior draws
-alone), ``blend`` of the two (`qsgp.posteriors.solved_features`), ``meanfield`` (Proposition 1). With --exact-mean M these come
-from M features but stand beside the mean of the exact GP. Split 0, standardised; rbf or matern32 and hyperparameters
-by the evidence of a random part of the training rows; 500 training rows are left out of everything: the blend
-is fitted to their inputs. cost: nats above the baseline. Rows in the JSON file are not measured again.
+alone), ``blend`` of the two (`qsgp.posteriors.solved_features`), ``meanfield`` (Proposition 1). With --exact-mean M
+these come from M features but stand beside the mean of the exact GP. Split 0, standardised; rbf or matern32 and
+hyperparameters by the evidence of a random part of the training rows; 500 training rows are left out of everything: the
+blend is fitted to their inputs. cost: nats above the baseline. Rows in the JSON file are not measured again.
 
     QSGP_DATA=... python benchmarks/covariance.py --json covariance.json
 """
@@ -19,13 +19,13 @@ from torch import Tensor
 
 from qsgp import datasets, engine, metrics
 from qsgp.bases import Fourier
+from qsgp.hyperparameters.prior import lengthscale_prior
 from qsgp.kernels import BY_NAME, hyperparameters
 from qsgp.likelihoods import Gaussian
 from qsgp.paper.theorems import optimal_diagonal
 from qsgp.posteriors import solved_features as feature_posterior
 from qsgp.solvers.closed_form import fit_hyperparameters
 from qsgp.solvers.feature_dual import Features
-from qsgp.training.defaults import lengthscale_prior
 from small import halves
 from table import Collected, arguments
 

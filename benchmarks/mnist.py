@@ -2,13 +2,13 @@
 
 Tasks: ``odd``, odd against even digits, probabilities averaged over q with the variance of the support points, times a
 share that held-out training rows tell; ``ten``, one column for each class against the rest, normalised; the link
-(sigmoid or softmax) and its temperature come from held-out training rows. Methods over m Fourier features with
-logistic sites: ``newton`` (`qsgp.solvers.feature_newton`, residual kept at all rows), ``adagrad`` (steps over blocks with the
+(sigmoid or softmax) and its temperature come from held-out training rows. Methods over m Fourier features with logistic
+sites: ``newton`` (`qsgp.solvers.feature_newton`, residual kept at all rows), ``adagrad`` (steps over blocks with the
 kriged prediction in the site), ``preconditioned`` (the same, preconditioned and averaged). ``labels``: `QSGPRegressor`
 with labels of +-1 for targets, a kernel function at every row (m = n). Kernel, lengthscale and variance are learned
-from some thousand training rows (`qsgp.training.defaults.learn`), the variance for ``odd`` by rows held out from models of 10^5
-features; with --fixed they are rbf, 5 and 300. fit_s is the time of that (learn_s), of training and of calibration.
-Rows in the JSON file are not measured again.
+from some thousand training rows (`qsgp.training.learning.learn`), the variance for ``odd`` by rows held out from models
+of 10^5 features; with --fixed they are rbf, 5 and 300. fit_s is the time of that (learn_s), of training and of
+calibration. Rows in the JSON file are not measured again.
 
     QSGP_DATA=... python benchmarks/mnist.py --json mnist.json
 """
@@ -30,7 +30,7 @@ from qsgp.paper.support import Support
 from qsgp.solvers import feature_newton
 from qsgp.solvers.feature_dual import Features
 from qsgp.solvers.support_variance import SupportVariance
-from qsgp.training.defaults import learn
+from qsgp.training.learning import learn
 from qsgp.training.options import Options
 from table import Collected, arguments
 

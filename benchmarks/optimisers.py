@@ -1,10 +1,10 @@
 """kin40k with Fourier features, fixed hyperparameters: how near to the exactly solved model each optimiser comes.
 
 Methods: ``dual``, conjugate gradients with the residual kept at all rows, m_tilde features at a time
-(`qsgp.solvers.feature_dual`); ``preconditioned``, rows and features sampled (`qsgp.paper.preconditioned`); ``adagrad``, the paper's
-step over blocks with the kriging control variate (`qsgp.paper.blocks`). exact_rmse: the same model solved to a residual of
-1e-4. Split 0, standardised; hyperparameters of an exact GP on 1,000 points. Frequencies of several --seeds tell how far
-luck moves a model of so many features. Rows in the JSON file are not measured again.
+(`qsgp.solvers.feature_dual`); ``preconditioned``, rows and features sampled (`qsgp.paper.preconditioned`); ``adagrad``,
+the paper's step over blocks with the kriging control variate (`qsgp.paper.blocks`). exact_rmse: the same model solved
+to a residual of 1e-4. Split 0, standardised; hyperparameters of an exact GP on 1,000 points. Frequencies of several
+--seeds tell how far luck moves a model of so many features. Rows in the JSON file are not measured again.
 
     QSGP_DATA=... python benchmarks/optimisers.py --json optimisers.json
 """

@@ -32,8 +32,8 @@ _absent = [
     package for package in ("hypothesis", "pandas", "polars", "pyarrow", "onnxruntime") if not available(package)
 ]
 collect_ignore = [
-    path.name
-    for path in Path(__file__).parent.glob("test_*.py")
+    str(path.relative_to(Path(__file__).parent))
+    for path in Path(__file__).parent.rglob("test_*.py")
     if any(re.search(rf"^(import|from) {package}\b", path.read_text(), re.MULTILINE) for package in _absent)
 ]
 

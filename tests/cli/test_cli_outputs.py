@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from test_cli_files import Run, fails, run
 
 from qsgp import QSGPRegressor, load
 from qsgp.cli import fit as cli_fit
 from qsgp.cli.talk import printable
-from test_cli_files import Run, fails, run
 
 __all__ = ["run"]  # a fixture
 

@@ -29,7 +29,7 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 @each_document
 def test_named_tests_exist(path: Path) -> None:
-    named = re.findall(r"(tests/\w+\.py)::(\w+)", path.read_text())
+    named = re.findall(r"(tests/[\w/]+\.py)::(\w+)", path.read_text())
     missing = [f"{file}::{name}" for file, name in named if name not in functions(ROOT / file)]
     assert not missing, f"{path.name} names {missing}; write the test or correct the name."
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from test_engine import Problem, error, features, kernel_matrix
 from torch import Tensor
 
 from qsgp.engine import KERNELS, Drawn, compiled, k_v, phi_v, phit_r, reference
-from test_engine import Problem, error, features, kernel_matrix
 
 CPU = torch.device("cpu")
 needs_compiler = pytest.mark.skipif(compiled.library() is None, reason="no C compiler")

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from test_engine import Problem, error, features, least_eigenvalue_of_the_error
 from torch import Tensor
 
 from qsgp.engine import Drawn, k_v, phi_v, phit_r
-from test_engine import Problem, error, features, least_eigenvalue_of_the_error
 
 pytestmark = pytest.mark.gpu
 CUDA = torch.device("cuda")

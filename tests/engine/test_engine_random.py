@@ -4,9 +4,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_engine import Problem, error, kernel_matrix
 
 from qsgp.engine import KERNELS, k_v, phi_v, phit_r
-from test_engine import Problem, error, kernel_matrix
 
 SIZES = st.tuples(
     st.integers(1, 300), st.integers(1, 90), st.integers(1, 600), st.integers(1, 40), st.integers(0, 2**31)

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-
 from test_engine import KERNELS, Problem, error, features, kernel_matrix, least_eigenvalue_of_the_error
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")

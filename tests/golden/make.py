@@ -1,6 +1,6 @@
 """Write the golden model files of this version: `python tests/golden/make.py`. Older files stay as they are.
 
-Every file has its predictions beside it in `predictions.json`; `tests/models/test_golden.py` reads all of them for ever.
+Every file has its predictions beside it in `predictions.json`; `tests/models/test_golden.py` reads all of them.
 """
 
 import json

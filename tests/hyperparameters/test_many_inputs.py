@@ -8,8 +8,8 @@ from qsgp import QSGPClassifier, QSGPRegressor
 from qsgp.hyperparameters import many_inputs
 from qsgp.kernels import SquaredExponential, Tied, hyperparameters
 from qsgp.likelihoods import Logistic
-from qsgp.training import defaults
-from qsgp.training.defaults import first_kernels
+from qsgp.training import learning
+from qsgp.training.learning import first_kernels
 from qsgp.training.options import Options
 
 
@@ -36,7 +36,7 @@ def test_candidates_are_tied_and_of_two_units():
 @pytest.mark.parametrize("many", [True, False])
 def test_inputs_that_share_a_unit_keep_it(many, monkeypatch):
     """The quiet inputs get long lengthscales in standardised units; without this road they drown the others."""
-    monkeypatch.setattr(defaults, "_UNITS_ALIKE", 16 if many else 1000)
+    monkeypatch.setattr(learning, "_UNITS_ALIKE", 16 if many else 1000)
     X, y = pixels(150)
     model = QSGPClassifier(kernel="rbf", random_state=0).fit(X, y)
     standardised = model.lengthscale_ / X.std(0)

@@ -18,7 +18,7 @@ from qsgp import QSGPClassifier, QSGPRegressor, QSRVMClassifier, QSRVMRegressor,
 from qsgp.hyperparameters import small_tables
 from qsgp.paper import fit
 from qsgp.posteriors import posteriors
-from qsgp.training import defaults
+from qsgp.training import learning
 from qsgp.training.options import PACES
 
 ALL = [QSGPRegressor, QSGPClassifier, QSRVMRegressor, QSRVMClassifier]
@@ -317,8 +317,8 @@ def test_wrong_width_and_one_class_are_named(without_shape_checks):
 
 def large(folder, **settings):
     """Beyond the closed form by choice of the basis, so that training runs and can be stored."""
-    defaults = {"basis": "fourier", "n_features": 40, "max_iter": 40, "random_state": 0}
-    return QSGPRegressor(**{**defaults, **settings}, checkpoint=folder)
+    learning = {"basis": "fourier", "n_features": 40, "max_iter": 40, "random_state": 0}
+    return QSGPRegressor(**{**learning, **settings}, checkpoint=folder)
 
 
 def test_a_finished_run_is_resumed_and_says_so(tmp_path):
@@ -358,7 +358,7 @@ def test_ctrl_c_leaves_a_fitted_model_and_a_checkpoint(tmp_path, monkeypatch):
 @pytest.mark.parametrize("cls", ALL)
 def test_ctrl_c_while_hyperparameters_are_learned_ends_the_fit(cls, monkeypatch):
     """No second search, no more than one round of sites or step of training; and it is said."""
-    searches, rounds, learn, tighten = [], [], defaults.fit_hyperparameters, posteriors.tighten_all
+    searches, rounds, learn, tighten = [], [], learning.fit_hyperparameters, posteriors.tighten_all
 
     def press(*arguments, **keywords):
         searches.append(os.kill(os.getpid(), signal.SIGINT))
@@ -368,7 +368,7 @@ def test_ctrl_c_while_hyperparameters_are_learned_ends_the_fit(cls, monkeypatch)
         *given, halt = arguments
         return tighten(*given, lambda: rounds.append(halt()) or rounds[-1])
 
-    for module in (defaults, small_tables):
+    for module in (learning, small_tables):
         monkeypatch.setattr(module, "fit_hyperparameters", press)
     monkeypatch.setattr(posteriors, "tighten_all", counted)
     X, y = wave(60)

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from test_blocks import features, full_gradient, make, random_state
 
+from qsgp.likelihoods import pointwise as sites
 from qsgp.paper import blocks as B
 from qsgp.paper import preconditioned as P
-from qsgp.likelihoods import pointwise as sites
 from qsgp.solvers.support_variance import SupportVariance
-from test_blocks import features, full_gradient, make, random_state
 
 
 def every_draw(blocks, starts):

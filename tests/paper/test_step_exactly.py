@@ -5,11 +5,12 @@ from dataclasses import replace
 from itertools import combinations, product
 
 import pytest
+import test_step
 import torch
+from test_step import dense_loss, leaves, sampled_loss
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import qsgp.paper.fit as fit_module
-import test_step
 from enumeration import all_draws
 from problems import make_problem, shake
 from qsgp.data.arrays import Arrays
@@ -21,7 +22,6 @@ from qsgp.paper.sampling import Batch, draw, step_generator
 from qsgp.paper.start import start
 from qsgp.paper.step import Info, Settings, step, support_values
 from qsgp.paper.support import Support
-from test_step import dense_loss, leaves, sampled_loss
 
 
 def batch_of(l, draws):

@@ -16,7 +16,7 @@ from qsgp.likelihoods import Gaussian
 from qsgp.paper.chevron import Chevron
 from qsgp.posteriors.posteriors import ClosedForm, Features
 from qsgp.training import road_weights as weights_training
-from qsgp.training.defaults import grid_points
+from qsgp.training.basis import grid_points
 from qsgp.training.options import Options, sized
 from qsgp.training.portions import Accumulated
 

@@ -7,18 +7,18 @@ the trace are functions of the hyperparameters with fixed random numbers, so the
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from qsgp.hyperparameters.prior import log_density_of_lengthscale
 from qsgp.hyperparameters.slopes import slopes
 from qsgp.interfaces import Parameters, SpectralKernel
 from qsgp.paper.optimisers import Moments, adam
 from qsgp.solvers.dual import System, shuffled, spectral
 from qsgp.solvers.pathwise import noise_draws, prior_draws
-from qsgp.training.defaults import log_density_of_lengthscale
-from qsgp.training.trained import Record
 
 _DRAWS = 8
 _WARM = 2  # epochs before the first step: slopes of an unsolved system mislead
@@ -36,7 +36,7 @@ def refine(
     rate: float = 0.05,
     seed: int = 0,
     halt: Callable[[], bool] = lambda: False,
-    tell: Callable[[Record], None] = lambda record: None,
+    tell: Callable[[dict[str, Any]], None] = lambda record: None,
 ) -> tuple[SpectralKernel, Float[Tensor, ""]]:
     """Kernel and noise variance of higher evidence; Adam with a rate that falls to 0 over ``epochs``.
 

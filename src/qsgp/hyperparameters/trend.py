@@ -14,11 +14,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from qsgp.hyperparameters.prior import lengthscale_prior
 from qsgp.interfaces import SpectralKernel
 from qsgp.likelihoods import Gaussian
 from qsgp.solvers.closed_form import fit_hyperparameters
 from qsgp.solvers.dual import Ahead, System, averaged, product, spectral
-from qsgp.training.defaults import lengthscale_prior
 
 MANY_MORE = 16  # times the rows of the evidence, from which on it pays to look
 APART = 4  # the evidence of all of some rows is compared with that of one in so many

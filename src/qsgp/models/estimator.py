@@ -21,12 +21,12 @@ from torch import Tensor
 
 from qsgp import memory
 from qsgp.data.reading import is_path, read_table
+from qsgp.data.scaling import Scaling
 from qsgp.data.tables import as_array_like, as_target, check_inputs, check_weights, dense
 from qsgp.files import write_model
 from qsgp.likelihoods import Gaussian, Laplace
 from qsgp.models.callbacks import CallbackSupportMixin, Watch
 from qsgp.models.keywords import read_options
-from qsgp.data.scaling import Scaling
 from qsgp.models.stored import contents
 from qsgp.posteriors.export import Serving, export
 from qsgp.posteriors.posteriors import ClosedForm, Posterior

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qsgp.files import FileError
 from qsgp.data.scaling import Scaling
+from qsgp.files import FileError
 from qsgp.models.stored_parts import FITTED, check_memory, check_parts
 from qsgp.posteriors.posteriors import ClosedForm, posterior_from
 

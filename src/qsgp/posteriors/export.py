@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from qsgp.atomic import place_for, written
 from qsgp.bases import Fourier, Grid, Inducing, KernelFunctions, Whitened
-from qsgp.interfaces import Likelihood
 from qsgp.data.scaling import FAR, FAR_LINEAR, Scaling
+from qsgp.interfaces import Likelihood
 from qsgp.paper.state import Rows
 from qsgp.posteriors.posteriors import ClosedForm, Features, FourierWeights, KernelFunctionsAtRows, Posterior
 from qsgp.posteriors.spread import Spread

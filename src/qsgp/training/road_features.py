@@ -15,13 +15,13 @@ from torch import Tensor
 
 from qsgp.bases import Fourier
 from qsgp.data.arrays import Arrays
+from qsgp.data.rows import distinct
 from qsgp.interfaces import Kernel, Likelihood
 from qsgp.interrupt import Halt
 from qsgp.likelihoods import Gaussian
 from qsgp.posteriors import solved_features as feature_posterior
 from qsgp.posteriors.spread import FEW
 from qsgp.solvers.dual import spectral
-from qsgp.training.defaults import distinct
 from qsgp.training.held_out import watched
 from qsgp.training.options import Options, Sizes
 from qsgp.training.safeguard import MORE_TIME, Shuffled, exact_of_some, judges, never_worse

@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from qsgp.data.rows import Rows
+from qsgp.data.rows import Rows, distinct
 from qsgp.factor import NotPositiveDefinite
 from qsgp.hyperparameters import many_inputs
 from qsgp.hyperparameters.trend import MANY_MORE, followed
@@ -31,7 +31,6 @@ from qsgp.posteriors.posteriors import KernelFunctionsAtRows
 from qsgp.posteriors.spread import Spread
 from qsgp.solvers.dual import Ahead, System, relaxation, shuffled, spectral
 from qsgp.solvers.row_sites import RowSites, groups_of
-from qsgp.training.defaults import distinct
 from qsgp.training.exact import affordable, exact_gp, solvable
 from qsgp.training.held_out import not_worse, scored, watched
 from qsgp.training.options import Options, Sizes
@@ -120,7 +119,7 @@ class Run:
         halt: Halt,
         report: Report | None,
     ) -> None:
-        """Rows in random order, as `defaults.some_rows` has it: the first were learned from, the last are held out."""
+        """Rows in random order, as `some_rows` has it: the first were learned from, the last are held out."""
         self.options, self.sizes, self.halt, self.report, self.given = options, sizes, halt, report, data.n
         self.began = time.perf_counter()
         order = torch.randperm(data.n, generator=torch.Generator().manual_seed(options.seed))

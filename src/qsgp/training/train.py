@@ -15,7 +15,7 @@ from torch import Tensor
 
 from qsgp.bases import KernelFunctions
 from qsgp.data.arrays import Arrays
-from qsgp.data.rows import Rows
+from qsgp.data.rows import Rows, distinct, some_rows
 from qsgp.files import FileError
 from qsgp.interfaces import Kernel, Likelihood
 from qsgp.interrupt import Halt, deferred_interrupt
@@ -33,9 +33,10 @@ from qsgp.posteriors.posteriors import (
     kernel_and_likelihood,
     tensors_of,
 )
+from qsgp.training.basis import make_basis, make_settings
 from qsgp.training.checkpoints import Checkpoints, fingerprint_array
-from qsgp.training.defaults import distinct, learn, make_basis, make_settings, some_rows
 from qsgp.training.exact import affordable
+from qsgp.training.learning import learn
 from qsgp.training.options import LEARN_POINTS, Options, Sizes
 from qsgp.training.road_features import train_features
 from qsgp.training.road_rows import train_dual

@@ -1,4 +1,4 @@
-"""What "auto" means: the kernel by evidence, its parameters from a subset, a basis, and how to train it."""
+"""What "auto" means for a kernel: its formula by evidence, its parameters from a subset of the rows."""
 
 import math
 import time
@@ -7,22 +7,20 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Float, Float64
 from torch import Tensor
 
-from qsgp.bases import Fourier, Grid, Inducing, KernelFunctions, Whitened
-from qsgp.data.arrays import Arrays
+from qsgp.data.rows import some_rows
 from qsgp.hyperparameters import many_inputs, small_tables
+from qsgp.hyperparameters.prior import lengthscale_prior
 from qsgp.hyperparameters.screening import first_lengthscales
 from qsgp.hyperparameters.small_tables import Watch
-from qsgp.interfaces import Basis, Kernel, Likelihood, SpectralKernel
+from qsgp.interfaces import Kernel, Likelihood
 from qsgp.kernels import BY_NAME as KERNELS
 from qsgp.kernels import Tied, hyperparameters
 from qsgp.likelihoods import Gaussian, Laplace, Logistic
-from qsgp.paper.problem import Problem
-from qsgp.paper.step import Settings
 from qsgp.solvers.closed_form import density_of_others, fit_hyperparameters
-from qsgp.training.options import LEARN_POINTS, MOST_FEATURES, Options, Sizes
+from qsgp.training.options import LEARN_POINTS, Options
 
 _FIRST_POINTS = 100  # of a small table, to begin with
 _LABELS = 600  # rows of a small table at most whose labels tell the lengthscales
@@ -38,7 +36,6 @@ _LITTLE_TIME = 10.0  # seconds of a CPU, in which kernels of 2,000 rows cannot b
 _GROWTH = 1.41  # of the rows from search to search, while there is time: it costs thrice as much
 _LEAST_LEARNED = 4  # with fewer rows the evidence says nothing: keep the defaults
 _BULK = 10_000  # rows that tell whether outliers have stretched the scale
-_GRID_POINTS = 128  # for each input, at most
 
 P = TypeVar("P", Kernel, Likelihood)
 
@@ -267,113 +264,8 @@ def on(part: P, device: str) -> P:
     return part.with_parameters({name: value.to(device) for name, value in part.parameters().items()})
 
 
-def some_rows(n: int, most: int, seed: int) -> Tensor:
-    """All rows in their order, or ``most`` of them at random."""
-    return torch.arange(n) if n <= most else torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:most]
-
-
-def lengthscale_prior(kernel: Kernel, likelihood: Likelihood | None = None) -> Float[Tensor, ""]:
-    """Of tables beyond the closed form; whatever the noise."""
-    if isinstance(kernel, Tied):
-        return -0.5 * (kernel.log_scale / 1.5).square()
-    return log_density_of_lengthscale(kernel.parameters()["log_lengthscale"])
-
-
-def log_density_of_lengthscale(log_lengthscale: Float[Tensor, " d"]) -> Float[Tensor, ""]:
-    """Log-normal about sqrt(d), wide: without it the evidence of few rows over many inputs fits noise."""
-    centre = 0.5 * math.log(len(log_lengthscale)) + 0.5
-    return -0.5 * ((log_lengthscale - centre) / 1.5).square().sum()
-
-
 def first_likelihood(name: str) -> Likelihood:
     variance = torch.tensor(0.1, dtype=torch.float64)
     if name == "gaussian":
         return Gaussian(variance)
     return Laplace(variance.sqrt()) if name == "laplace" else Logistic()
-
-
-def make_basis(
-    kernel: Kernel, source: Arrays, order: Tensor, options: Options, sizes: Sizes
-) -> tuple[Basis, Tensor | None]:
-    """The basis, and for a relevance vector machine which rows are its centres."""
-    if options.relevance:
-        # Equal rows would be equal functions, whose weights nothing tells apart.
-        centres = distinct(source.x, order, sizes.m).sort().values
-        return KernelFunctions(kernel, source.x[centres.to(source.x.device)]), centres
-    if options.basis == "inducing":
-        Z = source.x[distinct(source.x, order, sizes.m).to(source.x.device)]
-        if isinstance(kernel, SpectralKernel) and len(Z) <= MOST_FEATURES:
-            return Whitened.build(kernel, Z), None
-        return Inducing(kernel, Z), None
-    assert isinstance(kernel, SpectralKernel)
-    if options.basis == "grid":
-        columns = zip(source.x.mT, kernel.lengthscale, strict=True)
-        grids = [grid_points(column, float(lengthscale)) for column, lengthscale in columns]
-        return Grid.build(kernel, grids, sizes.m, fewer=True), None
-    return Fourier(kernel, sizes.m, seed=options.seed), None
-
-
-def grid_points(values: Float[Tensor, " n"], lengthscale: float) -> Float[Tensor, " u"]:
-    """Points half a lengthscale apart wherever there are values, so that one far away adds a point and no more.
-
-    Where that takes more than `_GRID_POINTS` of them, half are those with the widest gaps that reach all values, and
-    half follow the density of the values. A constant input has one point: it adds nothing.
-    """
-    some = torch.unique(values.double())
-    low, high = 0.5 * lengthscale, float(some[-1] - some[0])
-    points = _net(some, min(low, high / 16))
-    if len(points) <= _GRID_POINTS:
-        return points.to(values)
-    for _ in range(30):
-        gap = 0.5 * (low + high)
-        low, high = (low, gap) if len(_net(some, gap)) <= _GRID_POINTS // 2 else (gap, high)
-    dense = torch.quantile(some[:: len(some) // 100_000 + 1], torch.linspace(0, 1, _GRID_POINTS // 2).to(some))
-    return torch.unique(torch.cat([_net(some, high), dense])).to(values)
-
-
-def _net(ordered: Float[Tensor, " n"], gap: float) -> Float[Tensor, " u"]:
-    """The first value, and again and again the next that is ``gap`` or more beyond the last one taken."""
-    found, at = [ordered[0]], 0
-    while len(found) <= _GRID_POINTS:
-        at = int(torch.searchsorted(ordered, found[-1] + gap))
-        if at >= len(ordered):
-            break
-        found.append(ordered[at])
-    return torch.stack([*found, ordered[-1]] if found[-1] < ordered[-1] else found)
-
-
-def distinct(x: Float[Tensor, "n d"], order: Int[Tensor, " n"], most: int) -> Int[Tensor, " i"]:
-    """The first ``most`` of ``order`` whose rows differ from all before them; looks at 4 ``most`` at most."""
-    looked = order[: 4 * most]
-    _, group = torch.unique(x[looked.to(x.device)].cpu(), dim=0, return_inverse=True)
-    first = torch.full((int(group.max()) + 1,), len(looked)).scatter_reduce(0, group, torch.arange(len(looked)), "amin")
-    return looked[first.sort().values[:most]]
-
-
-def first_rate(problem: Problem, options: Options) -> float:
-    """AdaGrad's first step moves a weight by the rate: it must be small in the unit of the weight."""
-    if options.relevance:
-        return 0.3
-    kernel: Any = problem.basis.kernel
-    return 0.1 if problem.basis.diagonal else 0.1 / max(1.0, float(kernel.variance))
-
-
-def make_settings(problem: Problem, options: Options, sizes: Sizes) -> Settings:
-    """Newton steps over all features while they fit, AdaGrad with a control variate beyond."""
-    m = problem.basis.m
-    m_tilde = min(sizes.batch_features, m)
-    whole = m_tilde == m
-    newton = options.optimizer == "auto" and problem.basis.diagonal and whole and m <= MOST_FEATURES
-    settings = Settings(
-        n_tilde=sizes.batch_points,
-        m_tilde=m_tilde,
-        iterations=options.max_iter or (400 if newton else 4000),
-        rate=first_rate(problem, options),
-        final=0.05,
-        learn_hyperparameters=options.learn_hyperparameters and problem.basis.diagonal and not options.relevance,
-        learned="likelihood",  # a mean-field bound would spoil the kernel that the evidence of a subset gave
-        mean_update="newton" if newton else "adagrad",
-        control="none" if whole else "kriging",
-        seed=options.seed,
-    )
-    return replace(settings, hyper_rate=4 / settings.iterations)

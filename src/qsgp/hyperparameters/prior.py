@@ -1,0 +1,22 @@
+"""What is believed of lengthscales before any row is seen."""
+
+import math
+
+from jaxtyping import Float
+from torch import Tensor
+
+from qsgp.interfaces import Kernel, Likelihood
+from qsgp.kernels import Tied
+
+
+def lengthscale_prior(kernel: Kernel, likelihood: Likelihood | None = None) -> Float[Tensor, ""]:
+    """Of tables beyond the closed form; whatever the noise."""
+    if isinstance(kernel, Tied):
+        return -0.5 * (kernel.log_scale / 1.5).square()
+    return log_density_of_lengthscale(kernel.parameters()["log_lengthscale"])
+
+
+def log_density_of_lengthscale(log_lengthscale: Float[Tensor, " d"]) -> Float[Tensor, ""]:
+    """Log-normal about sqrt(d), wide: without it the evidence of few rows over many inputs fits noise."""
+    centre = 0.5 * math.log(len(log_lengthscale)) + 0.5
+    return -0.5 * ((log_lengthscale - centre) / 1.5).square().sum()

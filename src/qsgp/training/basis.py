@@ -1,0 +1,97 @@
+"""The basis of a table of features, and how its weights are trained step by step."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from qsgp.bases import Fourier, Grid, Inducing, KernelFunctions, Whitened
+from qsgp.data.arrays import Arrays
+from qsgp.data.rows import distinct
+from qsgp.interfaces import Basis, Kernel, SpectralKernel
+from qsgp.paper.problem import Problem
+from qsgp.paper.step import Settings
+from qsgp.training.options import MOST_FEATURES, Options, Sizes
+
+_GRID_POINTS = 128  # for each input, at most
+
+
+def make_basis(
+    kernel: Kernel, source: Arrays, order: Tensor, options: Options, sizes: Sizes
+) -> tuple[Basis, Tensor | None]:
+    """The basis, and for a relevance vector machine which rows are its centres."""
+    if options.relevance:
+        # Equal rows would be equal functions, whose weights nothing tells apart.
+        centres = distinct(source.x, order, sizes.m).sort().values
+        return KernelFunctions(kernel, source.x[centres.to(source.x.device)]), centres
+    if options.basis == "inducing":
+        Z = source.x[distinct(source.x, order, sizes.m).to(source.x.device)]
+        if isinstance(kernel, SpectralKernel) and len(Z) <= MOST_FEATURES:
+            return Whitened.build(kernel, Z), None
+        return Inducing(kernel, Z), None
+    assert isinstance(kernel, SpectralKernel)
+    if options.basis == "grid":
+        columns = zip(source.x.mT, kernel.lengthscale, strict=True)
+        grids = [grid_points(column, float(lengthscale)) for column, lengthscale in columns]
+        return Grid.build(kernel, grids, sizes.m, fewer=True), None
+    return Fourier(kernel, sizes.m, seed=options.seed), None
+
+
+def grid_points(values: Float[Tensor, " n"], lengthscale: float) -> Float[Tensor, " u"]:
+    """Points half a lengthscale apart wherever there are values, so that one far away adds a point and no more.
+
+    Where that takes more than `_GRID_POINTS` of them, half are those with the widest gaps that reach all values, and
+    half follow the density of the values. A constant input has one point: it adds nothing.
+    """
+    some = torch.unique(values.double())
+    low, high = 0.5 * lengthscale, float(some[-1] - some[0])
+    points = _net(some, min(low, high / 16))
+    if len(points) <= _GRID_POINTS:
+        return points.to(values)
+    for _ in range(30):
+        gap = 0.5 * (low + high)
+        low, high = (low, gap) if len(_net(some, gap)) <= _GRID_POINTS // 2 else (gap, high)
+    dense = torch.quantile(some[:: len(some) // 100_000 + 1], torch.linspace(0, 1, _GRID_POINTS // 2).to(some))
+    return torch.unique(torch.cat([_net(some, high), dense])).to(values)
+
+
+def _net(ordered: Float[Tensor, " n"], gap: float) -> Float[Tensor, " u"]:
+    """The first value, and again and again the next that is ``gap`` or more beyond the last one taken."""
+    found, at = [ordered[0]], 0
+    while len(found) <= _GRID_POINTS:
+        at = int(torch.searchsorted(ordered, found[-1] + gap))
+        if at >= len(ordered):
+            break
+        found.append(ordered[at])
+    return torch.stack([*found, ordered[-1]] if found[-1] < ordered[-1] else found)
+
+
+def first_rate(problem: Problem, options: Options) -> float:
+    """AdaGrad's first step moves a weight by the rate: it must be small in the unit of the weight."""
+    if options.relevance:
+        return 0.3
+    kernel: Any = problem.basis.kernel
+    return 0.1 if problem.basis.diagonal else 0.1 / max(1.0, float(kernel.variance))
+
+
+def make_settings(problem: Problem, options: Options, sizes: Sizes) -> Settings:
+    """Newton steps over all features while they fit, AdaGrad with a control variate beyond."""
+    m = problem.basis.m
+    m_tilde = min(sizes.batch_features, m)
+    whole = m_tilde == m
+    newton = options.optimizer == "auto" and problem.basis.diagonal and whole and m <= MOST_FEATURES
+    settings = Settings(
+        n_tilde=sizes.batch_points,
+        m_tilde=m_tilde,
+        iterations=options.max_iter or (400 if newton else 4000),
+        rate=first_rate(problem, options),
+        final=0.05,
+        learn_hyperparameters=options.learn_hyperparameters and problem.basis.diagonal and not options.relevance,
+        learned="likelihood",  # a mean-field bound would spoil the kernel that the evidence of a subset gave
+        mean_update="newton" if newton else "adagrad",
+        control="none" if whole else "kriging",
+        seed=options.seed,
+    )
+    return replace(settings, hyper_rate=4 / settings.iterations)
