@@ -1,0 +1,19 @@
+"""What every road is given: `train(task, kernel, likelihood) -> Trained` is the shape they share."""
+
+from dataclasses import dataclass
+
+from qsgp.data.rows import Rows
+from qsgp.interrupt import Halt
+from qsgp.training.options import Options, Sizes
+from qsgp.training.trained import Report
+
+
+@dataclass(frozen=True)
+class Task:
+    """Standardised rows, what was asked for, the sizes that follow, and when to stop."""
+
+    rows: Rows
+    options: Options
+    sizes: Sizes
+    halt: Halt
+    report: Report | None = None
