@@ -54,7 +54,9 @@ class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
     @available_if(_takes_portions)
     @all_or_nothing
     @with_callbacks
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, target: str | None = None) -> "_Regressor":
+    def partial_fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, target: str | None = None
+    ) -> "_Regressor":
         """Learn from one more portion of rows, without the rows before.
 
         Scales and hyperparameters come from the first 1,000 rows or so. After that the order and the sizes of the
