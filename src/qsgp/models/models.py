@@ -355,8 +355,8 @@ class QSGPRegressor(_Regressor):
     >>> model = QSGPRegressor(random_state=0).fit(X[:300], y[:300])
     >>> mean, std = model.predict(X[300:], return_std=True)
     >>> lower, upper = model.predict_interval(X[300:], coverage=0.9)
-    >>> mean.shape, std.shape, bool((lower < upper).all())
-    ((142,), (142,), True)
+    >>> bool((lower < mean).all() and (mean < upper).all() and (std > 0).all())
+    True
     >>> bool(model.score(X[300:], y[300:]) > 0.4)
     True
     """
@@ -745,8 +745,8 @@ class QSGPClassifier(_Classifier):
     >>> from qsgp import QSGPClassifier
     >>> X, y = load_iris(return_X_y=True)
     >>> model = QSGPClassifier(random_state=0).fit(X[::2], y[::2])
-    >>> model.predict_proba(X[1::2]).shape
-    (75, 3)
+    >>> model.predict_proba(X[1::2]).shape[1]
+    3
     >>> bool(model.score(X[1::2], y[1::2]) > 0.9)
     True
     """
