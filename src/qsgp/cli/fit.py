@@ -112,7 +112,7 @@ def _save(model: Any, output: Path) -> None:
         kept = Path(tempfile.mkdtemp(prefix="qsgp-")) / "model.qsgp"
         model.save(kept)
         raise OSError(
-            f"Expected to write {output}, got {error.strerror or error}. The model is kept at {kept}: move it."
+            f"{output} cannot be written: {error.strerror or error}. The model is kept at {kept}: move it."
         ) from error
 
 
