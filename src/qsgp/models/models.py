@@ -331,7 +331,7 @@ class QSGPRegressor(_Regressor):
     n_iter_ : int
         Number of iterations of the training; 1 for a solution in closed form.
     history_ : list of dict
-        Records of the training, in order: its phase, the iteration, and errors on rows held out where there are any.
+        Records of the training, in order: its phase, the iteration, and errors on held-out rows where there are any.
     memory_ : int
         Bytes that the last fit said it would take.
     n_features_in_ : int
@@ -432,7 +432,7 @@ class QSRVMRegressor(_Regressor):
     n_iter_ : int
         Number of iterations of the training; 1 for a solution in closed form.
     history_ : list of dict
-        Records of the training, in order: its phase, the iteration, and errors on rows held out where there are any.
+        Records of the training, in order: its phase, the iteration, and errors on held-out rows where there are any.
     memory_ : int
         Bytes that the last fit said it would take.
     n_features_in_ : int
@@ -723,7 +723,7 @@ class QSGPClassifier(_Classifier):
     n_iter_ : int
         Number of iterations of the training; 1 for a solution in closed form.
     history_ : list of dict
-        Records of the training, in order: its phase, the iteration, and errors on rows held out where there are any.
+        Records of the training, in order: its phase, the iteration, and errors on held-out rows where there are any.
     memory_ : int
         Bytes that the last fit said it would take.
     n_features_in_ : int
@@ -821,7 +821,7 @@ class QSRVMClassifier(_Classifier):
     n_iter_ : int
         Number of iterations of the training; 1 for a solution in closed form.
     history_ : list of dict
-        Records of the training, in order: its phase, the iteration, and errors on rows held out where there are any.
+        Records of the training, in order: its phase, the iteration, and errors on held-out rows where there are any.
     memory_ : int
         Bytes that the last fit said it would take.
     n_features_in_ : int
