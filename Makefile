@@ -53,7 +53,7 @@ bench: $(READY)
 # What the documents say must be true: links lead somewhere, named functions and tests exist, examples run. Then the site:
 # docs/_build/html/index.html, every warning an error, the gallery's scripts run unless they have not changed.
 docs: $(READY)
-	$(BIN)/python -m pytest -n $(JOBS) -m "not slow" $(addprefix tests/documents/test_,$(addsuffix .py,docs paper_map examples readme cli_docs))
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow" $(addprefix tests/documents/test_,$(addsuffix .py,docs paper_map examples readme cli_docs architecture))
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going docs docs/_build/html
 	$(BIN)/python -m pytest tests/documents/test_site.py
 

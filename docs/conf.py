@@ -10,7 +10,7 @@ author = "The qsgp developers"
 copyright = author
 release = version = installed("qsgp")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_gallery.gen_gallery"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery"]
 exclude_patterns = ["_build", "gallery/**/*.py", "gallery/**/*.ipynb", "gallery/**/*.md5", "gallery/**/*.json"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 
@@ -19,6 +19,8 @@ myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
+napoleon_google_docstring = False
+napoleon_use_ivar = True  # as a list, like the parameters
 nitpicky = True
 nitpick_ignore_regex = [(r"py:.*", r".*")]  # annotations name types of torch, numpy and jaxtyping: they link nowhere
 
@@ -61,7 +63,7 @@ def plain(app: Sphinx, what: str, name: str, thing: object, options: object, lin
     found: list[str] = []
     for line in lines:
         parts = re.split(r"(``[^`]*``|`[^`]*`)", line)
-        parts[::2] = [re.sub(r"([|*]|_(?=\W|$)|^\()", r"\\\1", part) for part in parts[::2]]
+        parts[::2] = [re.sub(r"((?<!\\)[|*]|(?<!\\)_(?=\W|$)|^\()", r"\\\1", part) for part in parts[::2]]
         if found and found[-1].strip() and depth(line) != depth(found[-1]):
             found.append("")  # a formula set off by blanks is a paragraph of its own
         found.append("".join(parts))

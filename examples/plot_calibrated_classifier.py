@@ -3,8 +3,8 @@ A classifier whose probabilities mean something
 ===============================================
 
 A probability of 0.8 should be right eight times in ten. The data are made so that naive Bayes must fail: of sixteen
-inputs twelve repeat what the other four say, it counts them all and is far too sure. A Gaussian process averages over
-what it does not know.
+inputs twelve repeat what the other four say. Naive Bayes counts all of them and is far too sure. A Gaussian process
+averages over what it does not know.
 """
 
 import matplotlib.pyplot as plt
@@ -35,18 +35,19 @@ for name, probability in {"naive Bayes": bayes.predict_proba(X_test), "QSGP": mo
     print(f"{name:12} accuracy {right:.3f}, log loss {log_loss(y_test, probability):.3f}")
 
 # %%
-# ``calibrate`` tempers the probabilities by one number, learned from rows that were kept apart. It keeps their order,
-# hence the decisions. These probabilities need little of it, and a temperature from 400 rows is itself uncertain: the
-# log loss may even rise a little. Nor does one number mend everything: with a tenth of the labels flipped at random
-# (``flip_y=0.1``) no probability should come near 0 or 1, which a logistic likelihood cannot say, tempered or not.
+# ``calibrate`` corrects all probabilities by one number, learned from rows that were kept apart. It keeps their order
+# and so the decisions. These probabilities need little correction, and a number learned from 400 rows is itself
+# uncertain: the log loss may even rise a little. One number does not correct everything either: with a tenth of the
+# labels flipped at random (``flip_y=0.1``) no probability should come near 0 or 1, which a logistic likelihood cannot
+# express, corrected or not.
 
 before = -model.log_density(X_test, y_test).mean()
 model.calibrate(X_hold, y_hold)
 print(f"log loss before {before:.3f} and after calibration {-model.log_density(X_test, y_test).mean():.3f}")
 
 # %%
-# In a reliability diagram the bars of an honest classifier cross the line. `Classification` takes the probabilities of
-# any model.
+# In a reliability diagram the bars of a calibrated classifier cross the line. `Classification` takes the probabilities
+# of any model.
 
 classes = model.classes_
 fig, axes = plt.subplots(1, 2, figsize=(8, 3.6), sharey=True, layout="constrained")

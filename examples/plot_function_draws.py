@@ -2,9 +2,9 @@
 Draws of the function
 =====================
 
-A mean and a deviation say how far off each point may be, not how errors go together. ``sample_y`` draws whole functions
-of the posterior: any question about the curve (where is its maximum? when does it first pass a threshold?) is answered
-draw by draw.
+A mean and a standard deviation say how far off each point may be, not how errors go together. ``sample_y`` draws whole
+functions from the posterior: any question about the curve (where is its maximum? when does it first pass a threshold?)
+is answered draw by draw.
 """
 
 import matplotlib.pyplot as plt
@@ -21,8 +21,8 @@ line = np.linspace(0, 30, 200)[:, None]
 draws = model.sample_y(line, n_samples=500, random_state=0)
 
 # %%
-# When is the load smallest? Each draw has an answer; together they are its distribution, which has two humps: no mean
-# and deviation could say that.
+# When is the load smallest? Each draw has an answer; together they are its distribution, which has two peaks: a mean
+# and a standard deviation could not show that.
 
 when = line[draws.argmin(0), 0]
 print(f"the minimum comes before 15 hours with probability {np.mean(when < 15):.0%}")

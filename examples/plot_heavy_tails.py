@@ -2,8 +2,8 @@
 Heavy tails: the Laplace likelihood
 ===================================
 
-One target in ten is wrong by much. Gaussian noise explains such rows by bending the function towards them or by noise
-that is too large everywhere; a Laplace likelihood, whose tails fall exponentially, lets them be.
+One target in ten is far off. Gaussian noise explains such rows by bending the function towards them, or by noise that
+is too large everywhere. A Laplace likelihood, whose tails fall exponentially, leaves them alone.
 """
 
 import matplotlib.pyplot as plt
@@ -34,7 +34,7 @@ for ax, (name, model) in zip(axes, models.items(), strict=True):
     mean = model.predict(line)
     lower, upper = model.predict_interval(line, coverage=0.8)
     error = np.sqrt(np.mean((mean - truth(line[:, 0])) ** 2))
-    print(f"{name:9} error of the function {error:.3f}, noise deviation {model.noise_variance_**0.5:.2f}")
+    print(f"{name:9} error of the function {error:.3f}, noise standard deviation {model.noise_variance_**0.5:.2f}")
     ax.fill_between(line[:, 0], lower, upper, alpha=0.25, linewidth=0, label="80 % interval")
     ax.plot(line, mean, label="mean")
     ax.plot(line, truth(line), "--", color="C1", linewidth=1, label="truth")

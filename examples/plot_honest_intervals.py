@@ -1,6 +1,6 @@
 """
-Intervals that keep their word
-==============================
+Intervals that hold what they promise
+=====================================
 
 Noise that grows with the input breaks the model's assumption of equal noise everywhere. ``calibrate`` takes rows that
 training has not seen and corrects the intervals until they cover what they promise on average (split-conformal). It
@@ -34,8 +34,8 @@ promised_and_kept("after")
 after = plots.evaluate(model, X[test], y[test])
 
 # %%
-# Left: coverage on average, mended by 500 rows. Right: the residuals tell that the noise depends on the input, which no
-# correction by one number can mend. A likelihood whose noise depends on the input is not part of the library.
+# Left: coverage on average, corrected by 500 rows. Right: the residuals show that the noise depends on the input, which
+# one number cannot correct. A likelihood whose noise depends on the input is not part of the library.
 
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
 plots.calibration_curve(before, ax=axes[0])

@@ -3,8 +3,8 @@ More functions are not always better
 ====================================
 
 The cost of a step does not depend on the number *m* of basis functions, so why not take a million? For the mean more is
-better. The variance of a mean field, however, returns to that of the prior as *m* grows: each weight sees its own share
-of the data alone. This is why ``covariance`` matters and why models should be judged by their density, not their error
+better. The variance of a mean field, however, returns to that of the prior as *m* grows: each weight sees only its own
+share of the data. This is why ``covariance`` matters and why models should be judged by their density, not their error
 (:doc:`numbers </sharp_bits>`).
 """
 
@@ -25,7 +25,7 @@ start = SquaredExponential(*hyperparameters(1.0, d=8, dtype=torch.float64))
 kernel, sigma2 = fit_exact_gp(start, x[train], y[train], points=300)
 
 # %%
-# For every *m* the best mean and the best mean-field variance, in closed form: no training comes between.
+# For every *m* the best mean and the best mean-field variance, in closed form: without any training.
 
 sizes = [100, 300, 1_000, 3_000, 10_000]
 rmse, density = [], []
@@ -46,7 +46,7 @@ exact = {
 }
 
 # %%
-# The error falls towards the exact GP's; the density has its best somewhere near *m* = *n*.
+# The error falls towards that of the exact GP; the density is best somewhere near *m* = *n*.
 
 fig, axes = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained")
 for ax, (name, value), found in zip(axes, exact.items(), (rmse, density), strict=True):

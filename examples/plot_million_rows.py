@@ -2,10 +2,10 @@
 A million rows
 ==============
 
-The distance of a robot arm's tip to a point, from its eight joint angles. ``max_time`` bounds training; the model makes
-of it what it can. Six seconds are few for a million rows; ``make demo`` gives it a minute. The boosted trees get their
-default of 100 rounds, which take about as long here. With more rounds they go on improving, as the process does with
-more time.
+The distance of a robot arm's tip to a point, from its eight joint angles. ``max_time`` limits the training, and the
+model learns what it can in this time. Six seconds are little for a million rows; ``make demo`` gives it a minute. The
+boosted trees get their default of 100 rounds, which take about as long here. With more rounds they go on improving, as
+the process does with more time.
 """
 
 import time
@@ -36,8 +36,8 @@ print(f"{'noise floor':15} RMSE {noise:.3f}")
 
 # %%
 # At most half of this time goes to the hyperparameters, the rest to mean and variance; ``history_`` and
-# :doc:`the page on training </training>` tell how. Given so little time the mean knows a part of the rows only, and the
-# deviation says what that costs.
+# :doc:`the page on training </training>` tell how. In so little time the mean learns from a part of the rows only, and
+# the standard deviation is larger for it.
 
 model = models["QSGP"]
 found = plots.evaluate(model, X[test], y[test])

@@ -2,9 +2,9 @@
 A pipeline and a grid search
 ============================
 
-The estimators are scikit-learn's kind: they stand in a ``Pipeline``, and ``GridSearchCV`` tries their keywords. Here
-the question is which kernel, and how many principal components, predict the progression of diabetes best. Scored by
-density rather than by error: a model should know what it does not know.
+The estimators follow scikit-learn: they work in a ``Pipeline``, and ``GridSearchCV`` tries their keywords. Here
+the question is which kernel, and how many principal components, predict the progression of diabetes best. The search is
+scored by density rather than by error, because a model should know what it does not know.
 """
 
 import matplotlib.pyplot as plt
@@ -31,8 +31,8 @@ search = GridSearchCV(pipeline, grid, scoring=density, cv=3).fit(X, y)
 print("best:", search.best_params_, f"log density {search.best_score_:.3f}")
 
 # %%
-# Scaling is not needed for the estimator itself, which standardises inputs and target; the principal components want
-# it. A kernel need not be searched for either: ``kernel="auto"`` takes the one with the highest evidence.
+# Scaling is not needed for the estimator itself, which standardises inputs and target; the principal components need
+# it. A search for the kernel is not needed either: ``kernel="auto"`` takes the one with the highest evidence.
 
 fig, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
 found = search.cv_results_

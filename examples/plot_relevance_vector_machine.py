@@ -22,8 +22,8 @@ print(f"relevance vectors {len(model.relevance_):3}, accuracy {model.score(X[tes
 print(f"support vectors   {len(svm.support_):3}, accuracy {svm.score(X[test], y[test]):.3f}")
 
 # %%
-# Unlike a support vector machine it gives probabilities. Far from the data they lean on few functions: where
-# extrapolation matters take ``QSGPClassifier``.
+# Unlike a support vector machine it gives probabilities. Far from the data these rest on few functions: where
+# extrapolation matters, take ``QSGPClassifier``.
 
 side = np.linspace(-2, 3, 120), np.linspace(-1.5, 2, 120)
 grid = np.stack(np.meshgrid(*side), -1).reshape(-1, 2)

@@ -2,8 +2,8 @@
 A map with its uncertainty
 ==========================
 
-Measurements at scattered places, a value and a deviation everywhere: what geostatisticians call kriging. The stations
-avoid one corner of the map, and the second picture says so.
+Measurements at scattered places, a value and a standard deviation everywhere: geostatisticians call this kriging. There
+are no stations in one corner of the map, and the second picture shows it.
 """
 
 import matplotlib.pyplot as plt
@@ -28,7 +28,7 @@ model = QSGPRegressor(random_state=0).fit(stations, measured)
 print(f"{model.kernel_}, lengthscales {model.lengthscale_.round(1)} km, noise {model.noise_variance_**0.5:.2f}")
 
 # %%
-# Predict on a grid. ``return_std`` gives the deviation of a new *measurement*; without its noise it is the deviation of
+# Predict on a grid. ``return_std`` gives the standard deviation of a new *measurement*; without the noise it is that of
 # the field itself.
 
 side = np.linspace(0, 100, 80)
@@ -39,7 +39,7 @@ of_field = np.sqrt(np.maximum(deviation**2 - model.noise_variance_, 0))
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.8), sharey=True, layout="constrained")
 for ax, values, title, colours in (
     (axes[0], mean, "predicted field", "viridis"),
-    (axes[1], of_field, "its deviation", "magma"),
+    (axes[1], of_field, "its standard deviation", "magma"),
 ):
     picture = ax.pcolormesh(side, side, values.reshape(80, 80), cmap=colours, shading="gouraud", rasterized=True)
     ax.plot(*stations.T, ".", color="white", markersize=1.5, alpha=0.7)
@@ -49,12 +49,11 @@ axes[0].set_ylabel("km north")
 plt.show()
 
 # %%
-# The deviation is honest: where there are no stations the errors are larger, and so is what the model says of them.
+# The standard deviation is right about this: where there are no stations the errors are larger, and the model says so.
 
 error = np.abs(mean - truth(grid))
 empty = (grid[:, 0] > 60) & (grid[:, 1] > 60)
 for name, where in {"among stations": ~empty, "empty corner": empty}.items():
     inside = np.mean(error[where] < 1.96 * of_field[where])
-    print(
-        f"{name:15} error {error[where].mean():5.2f}, deviation {of_field[where].mean():5.2f}, 95 % band {inside:.0%}"
-    )
+    size, std = error[where].mean(), of_field[where].mean()
+    print(f"{name:15} error {size:5.2f}, standard deviation {std:5.2f}, 95 % band {inside:.0%}")

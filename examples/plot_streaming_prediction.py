@@ -2,9 +2,9 @@
 Predicting a file larger than the memory
 ========================================
 
-A model is small; the table it is asked about may not be. Reading a portion, predicting it and writing it keeps the
-memory at one portion whatever the size of the file. ``qsgp predict`` does the same from the command line. The file here
-has 100,000 rows so that the page builds in seconds; with a billion nothing but the time would change.
+A model is small, but the table to predict may not be. Reading a portion, predicting it and writing it needs memory for
+one portion only, whatever the size of the file. ``qsgp predict`` does the same from the command line. The file here
+has 100,000 rows so that the page builds in seconds; with a billion only the time would change.
 """
 
 import tempfile
@@ -33,8 +33,8 @@ with pq.ParquetWriter(source, schema) as file:
         file.write_table(pa.table(dict(zip(names, angles.T, strict=True)), schema=schema))
 
 # %%
-# The loop. ``iter_batches`` holds one portion; ``predict`` splits it further if ``max_memory`` asks for it. Whatever is
-# wanted of all predictions is added up on the way, here the counts of a histogram.
+# The loop. ``iter_batches`` holds one portion; ``predict`` splits it further if ``max_memory`` asks for it. Whatever
+# you want to know about all predictions is added up on the way, here the counts of a histogram.
 
 edges = np.linspace(-4, 4, 41), np.linspace(0, 1, 41)
 counts = np.zeros((40, 40))
@@ -52,6 +52,6 @@ print(f"{pq.read_metadata(result).num_rows:,} rows predicted, {batch.nbytes / 1e
 fig, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
 picture = ax.pcolormesh(*edges, np.where(counts, counts, np.nan).T, cmap="viridis")
 fig.colorbar(picture, ax=ax, label="rows")
-ax.set(xlabel="predicted mean", ylabel="deviation")
+ax.set(xlabel="predicted mean", ylabel="standard deviation")
 plt.show()
 folder.cleanup()

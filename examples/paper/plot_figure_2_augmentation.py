@@ -43,7 +43,7 @@ assert torch.allclose(phi @ mu, mean, atol=1e-4)
 
 # %%
 # Without augmentation both variances return to zero outside the data, where the exact one returns to the prior's.
-# Near the data mean field is close; the augmented full covariance counts twice there, a little.
+# Near the data mean field is close; the augmented full covariance counts a little twice there.
 
 fig, axes = plt.subplots(2, 2, figsize=(9, 5), sharex=True, sharey=True, layout="constrained")
 for ax, (name, variance) in zip(axes.flat, variances.items(), strict=True):

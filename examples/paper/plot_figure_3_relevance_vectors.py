@@ -16,17 +16,19 @@ X = rng.uniform(-10, 10, (500, 1))
 y = np.sinc(X[:, 0] / np.pi) + 0.1 * rng.normal(size=500)
 
 model = QSRVMRegressor(kernel="rbf", random_state=0).fit(X, y)
-print(f"{len(model.relevance_)} of {len(X)} functions are left; noise deviation {model.noise_variance_**0.5:.3f}")
+print(
+    f"{len(model.relevance_)} of {len(X)} functions are left; noise standard deviation {model.noise_variance_**0.5:.3f}"
+)
 
 # %%
-# ``relevance_`` holds the rows whose functions survived. The band is one deviation of *y*, noise included.
+# ``relevance_`` holds the rows whose functions are left. The band is one standard deviation of *y*, noise included.
 
 line = np.linspace(-10, 10, 400)[:, None]
 mean, deviation = model.predict(line, return_std=True)
 
 fig, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
 ax.fill_between(line[:, 0], mean - deviation, mean + deviation, alpha=0.25, linewidth=0)
-ax.plot(line, mean, label="mean and one deviation")
+ax.plot(line, mean, label="mean and one standard deviation")
 ax.plot(line, np.sinc(line / np.pi), "--", color="C1", linewidth=1, label="truth")
 ax.plot(X, y, ".k", markersize=2, label="training points")
 kept = model.relevance_

@@ -46,8 +46,8 @@ PAGES = sorted((ROOT / "docs" / "estimators").glob("*.md"))
 EXAMPLES = {
     path: found
     for path in DOCUMENTS
-    # the README and the command line's page have tests of their own
-    if path.parent != ROOT and path.name != "cli.md"
+    # the README, the researchers' page and that of the command line have tests of their own
+    if path.parent != ROOT and path.name not in ("cli.md", "researchers.md")
     if (found := re.findall(r"^```python\n(.*?)^```$", path.read_text(), re.MULTILINE | re.DOTALL))
 }
 

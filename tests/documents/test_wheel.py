@@ -1,4 +1,5 @@
-"""The wheel: built from the checkout, installed where nothing of it is, it runs the README's lines.
+"""The wheel: built from the checkout, installed where nothing of it is, it runs the examples of the README and for
+researchers.
 
 Its requirements come from the environment of the tests, through a .pth file, so that nothing is downloaded.
 """
@@ -67,8 +68,8 @@ def test_the_wheel_runs_the_readme(wheel: Path, tmp_path: Path) -> None:
     where = run(python, "-c", "import qsgp; print(qsgp.__file__)", cwd=tmp_path).strip()
     assert Path(where).is_relative_to(home), f"imported {where}, not the wheel"
 
-    readme = (ROOT / "README.md").read_text()
-    examples = re.findall(r"^```python\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    pages = [(ROOT / page).read_text() for page in ("README.md", "docs/guide/researchers.md")]
+    examples = re.findall(r"^```python\n(.*?)^```$", "\n".join(pages), re.MULTILINE | re.DOTALL)
     (tmp_path / "readme.py").write_text("\n".join(examples))
     assert "RMSE" in run(python, "readme.py", cwd=tmp_path)
     assert (tmp_path / "diabetes.qsgp").is_file()

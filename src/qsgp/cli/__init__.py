@@ -11,7 +11,7 @@ except ModuleNotFoundError as error:
 
     def app(**settings: Any) -> None:  # type: ignore[misc]
         """What the program says where the extra is not installed."""
-        sys.exit("Expected typer and rich for the command line, got none installed. Run pip install 'qsgp[cli,data]'.")
+        sys.exit("The command line needs typer, rich and pyarrow. Run pip install 'qsgp[cli,data]'.")
 
 
 __all__ = ["app"]

@@ -34,7 +34,7 @@ def fit(
         list[str] | None, typer.Option(metavar="NAMES", help="Columns of categories, even if they look like numbers.")
     ] = None,
     weight: Annotated[str | None, typer.Option(metavar="NAME", help="A column: how often a row counts.")] = None,
-    task: Annotated[Task, typer.Option(help="Decided by the target unless said.")] = "auto",
+    task: Annotated[Task, typer.Option(help="Decided by the target unless you name it.")] = "auto",
     missing: Annotated[Missing, typer.Option(help="Rows that lack an input: stop, leave out, or fill in.")] = "error",
     holdout: Annotated[
         float, typer.Option(min=0, max=0.9, help="Share of the rows to judge by, not learned from.")
@@ -112,7 +112,7 @@ def _save(model: Any, output: Path) -> None:
         kept = Path(tempfile.mkdtemp(prefix="qsgp-")) / "model.qsgp"
         model.save(kept)
         raise OSError(
-            f"Expected to write {output}, got {error.strerror or error}. The model is kept at {kept}: move it."
+            f"{output} cannot be written: {error.strerror or error}. The model is kept at {kept}: move it."
         ) from error
 
 

@@ -62,7 +62,7 @@ class Commands(TyperGroup):
 
 def _words(error: Exception) -> str:
     if isinstance(error, MemoryError):
-        return f"Expected enough memory, got no more of it. {error} Give a smaller --max-memory, or fewer columns."
+        return f"The memory is not enough. {error} Give a smaller --max-memory, or fewer columns."
     if isinstance(error, OSError) and error.strerror:
         return (
             f"Expected to read or write {error.filename}, got {error.strerror.lower()}. Check the path and the rights."

@@ -193,7 +193,7 @@ def batches(
 def _reading(path: Path) -> Iterator[str]:
     """The kind of a file by its name; what goes wrong while it is read names the file and the remedy."""
     if pa is None:
-        raise ImportError("Expected pyarrow to read files, got none installed. Run pip install 'qsgp[data]'.")
+        raise ImportError("Reading files needs pyarrow. Run pip install 'qsgp[data]'.")
     kind = READERS.get(path.suffix.lower())
     if kind is None:
         raise ValueError(f"Expected a file ending in {', '.join(READERS)}, got {path.name}. Convert or rename it.")

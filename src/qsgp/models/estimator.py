@@ -93,6 +93,17 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
     _relevance = False
     _likelihoods: tuple[str, ...] = ()  # the first is what "auto" means
 
+    # what `fit` sets; documented with each estimator
+    kernel_: str
+    lengthscale_: np.ndarray
+    signal_variance_: float | np.ndarray
+    n_iter_: int
+    n_features_in_: int
+    feature_names_in_: np.ndarray
+    history_: list[Record]
+    memory_: int
+    columns_: dict[str, Any]
+
     _scaling: Scaling
     _trained: Posterior | None  # None: to be made from what has accumulated
     _accumulated: Accumulated | None  # of `partial_fit`, once there are too many rows to keep
@@ -372,15 +383,26 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
     # --- files --------------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to one file that `qsgp.load` reads on any machine; never a pickle."""
+        """Write the fitted model to one file that `qsgp.load` reads on any machine; never a pickle.
+
+        Parameters
+        ----------
+        path : str or path
+            Where to write it, such as "model.qsgp". An existing file is replaced once the new one is complete.
+        """
         check_is_fitted(self)
         write_model(path, *contents(self))
 
     def export(self, path: str | os.PathLike[str]) -> None:
-        """Write the model for serving without qsgp: ``.onnx`` (opset 18) or ``.pt2`` (torch.export).
+        """Write the model for serving without qsgp.
 
-        One input ``x`` of float64 rows. Results: ``mean_of_y`` and ``std_of_y`` with one column for each output, or
-        ``probabilities`` for a classifier. Calibration by `calibrate` is not part of it.
+        The file takes one input `x` of float64 rows. Its results are `mean_of_y` and `std_of_y`, with one column for
+        each output, or `probabilities` for a classifier. Calibration by `calibrate` is not part of it.
+
+        Parameters
+        ----------
+        path : str or path
+            Ends in ".onnx" (opset 18, needs the extra `qsgp[export]`) or ".pt2" (torch.export).
         """
         check_is_fitted(self)
         classes = len(self.classes_) if hasattr(self, "classes_") else None
@@ -395,10 +417,25 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         target: str | None = None,
         output: int = 0,
     ) -> Path:
-        """Judge the model by rows it has not seen, on one HTML page that needs no network; returns its path.
+        """Judge the model by rows it has not seen, on one HTML page. Needs the extra `qsgp[plots]`.
 
-        ``target`` names what is predicted (otherwise the name that y carries); ``output`` picks one of several targets
-        for the pictures. Needs the extra ``qsgp[plots]``.
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features_in_), data frame or path
+            Rows that `fit` has not seen.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Their targets or labels.
+        path : str or path, default="report.html"
+            Where to write the page. It needs no network.
+        target : str, optional
+            Name of what is predicted; otherwise the name that `y` carries.
+        output : int, default=0
+            Which of several targets the pictures show.
+
+        Returns
+        -------
+        Path
+            The page.
         """
         # imported on use: matplotlib is optional and slow to load
         return importlib.import_module("qsgp.report").write_report(self, X, y, path, target=target, output=output)

@@ -31,9 +31,23 @@ class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
     @all_or_nothing
     @with_callbacks
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, target: str | None = None) -> "_Regressor":
-        """Learn from rows X and targets y (one column an output); weights say how often a row counts.
+        """Learn from rows and targets.
 
-        X may be a path, a glob or a list of paths (CSV, Parquet, Arrow, NPZ) with ``target`` naming the column.
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), data frame, or path, glob or list of paths
+            Inputs. Paths lead to CSV, Parquet, Arrow or NPZ files; then `target` names the column to predict.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs), optional
+            Targets, one column for each output. Left out if `target` is given.
+        sample_weight : array-like of shape (n_samples,) or str, optional
+            How often each row counts. With a path: the name of the column that says so.
+        target : str, optional
+            Column to predict, if `X` is a path.
+
+        Returns
+        -------
+        self
+            The fitted model.
         """
         return self._learn(X, y, sample_weight, target, self._fit)
 
@@ -43,8 +57,21 @@ class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
     def partial_fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, target: str | None = None
     ) -> "_Regressor":
-        """Learn from one more portion of rows. Scales and hyperparameters come from the first 1,000 rows or so;
-        after that the portions' order and sizes do not matter (Gaussian noise)."""
+        """Learn from one more portion of rows, without the rows before.
+
+        Scales and hyperparameters come from the first 1,000 rows or so. After that the order and the sizes of the
+        portions do not matter (Gaussian noise).
+
+        Parameters
+        ----------
+        X, y, sample_weight, target
+            As for `fit`.
+
+        Returns
+        -------
+        self
+            The model, fitted to all portions so far.
+        """
         return self._learn(X, y, sample_weight, target, self._partial_fit)
 
     def _learn(self, X: Any, y: Any, sample_weight: Any, target: str | None, learn: Any) -> "_Regressor":
@@ -63,7 +90,22 @@ class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
         return values[..., 0] if self._one_output else values
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Mean of y, and with ``return_std`` its deviation, noise included, which takes several times as long."""
+        """Predict the target.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features_in_), data frame or path
+            Rows to predict, with the inputs of `fit`.
+        return_std : bool, default=False
+            Whether to return the standard deviation of the target too, noise included. It takes several times as long.
+
+        Returns
+        -------
+        mean : ndarray of shape (n_samples,) or (n_samples, n_outputs)
+            Mean of the predicted distribution.
+        std : ndarray of the same shape
+            Its standard deviation; only with `return_std`.
+        """
         if not return_std:  # the mean of y is that of f for every likelihood of numbers
             means = [self._scaling.restore(self._mean(rows).numpy(), rows) for rows in self._blocks(X)]
             return self._shape(np.concatenate(means))
@@ -75,7 +117,20 @@ class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
         return self._shape(np.concatenate(means)), self._shape(np.concatenate(deviations))
 
     def predict_quantiles(self, X: Any, q: Any) -> np.ndarray:
-        """The quantiles ``q`` of y: one more axis in front when q is a list."""
+        """Predict quantiles of the target.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features_in_), data frame or path
+            Rows to predict, with the inputs of `fit`.
+        q : float or list of float
+            Probabilities between 0 and 1, such as 0.5 for the median.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,), (n_samples, n_outputs), or the same with one axis more in front
+            The quantiles; the first axis counts them if `q` is a list.
+        """
         check_is_fitted(self)
         levels = _probabilities(q, "q", "Give 0.5 for the median, or a list of levels.")
         found = []
@@ -87,7 +142,20 @@ class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
         return quantiles if np.ndim(q) else quantiles[0]
 
     def predict_interval(self, X: Any, coverage: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-        """Central interval that holds y with probability ``coverage``; recalibrated after `calibrate`."""
+        """Predict a central interval that holds the target with a given probability.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features_in_), data frame or path
+            Rows to predict, with the inputs of `fit`.
+        coverage : float, default=0.95
+            The probability. After `calibrate` intervals are recalibrated to it.
+
+        Returns
+        -------
+        lower, upper : ndarray of shape (n_samples,) or (n_samples, n_outputs)
+            The ends of the intervals.
+        """
         check_is_fitted(self)
         if np.ndim(coverage):
             raise ValueError(f"Expected one coverage, got {coverage!r}. Ask for predict_quantiles to get several.")
@@ -101,7 +169,20 @@ class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
         return lower, upper
 
     def calibrate(self, X: Any, y: Any) -> "_Regressor":
-        """Make `predict_interval` honest by split-conformal scores of rows that were not used in ``fit``."""
+        """Correct `predict_interval` by rows that were not used in `fit` (split-conformal).
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features_in_), data frame or path
+            Rows that `fit` has not seen, some hundreds of them.
+        y : array-like of shape (n_samples,)
+            Their targets.
+
+        Returns
+        -------
+        self
+            The model, whose intervals now cover what they promise on average over rows like these.
+        """
         check_is_fitted(self)
         if not self._one_output:
             raise ValueError("Expected a model of one output to calibrate, got several. Fit one model for each output.")
@@ -112,7 +193,20 @@ class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
         return self
 
     def log_density(self, X: Any, y: Any) -> np.ndarray:
-        """log Pr(y) row by row, in the unit of y; its negative mean is MNLP."""
+        """Log density of each observed target, in its own unit; the negative mean is MNLP.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features_in_), data frame or path
+            Rows with the inputs of `fit`.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Observed targets.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_outputs)
+            One log density for each target.
+        """
         check_is_fitted(self)
         X = self._inputs(X)
         Y = as_target(y, numeric=True).astype(np.float64)
@@ -128,7 +222,22 @@ class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
         return self._shape(np.concatenate(found) - np.log(self._scaling.y_scale))
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
-        """Draws of the function, coherent over the rows of X (without noise): shape (rows, [outputs,] n_samples)."""
+        """Draw functions from the posterior, without noise.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features_in_), data frame or path
+            Rows to predict, with the inputs of `fit`.
+        n_samples : int, default=1
+            Number of functions.
+        random_state : int, RandomState or None, default=0
+            Seed. Equal seeds draw the same functions.
+
+        Returns
+        -------
+        ndarray of shape (rows, n_samples) or (rows, n_outputs, n_samples)
+            Values of the functions. Each function is one and the same over all rows.
+        """
         seed = int(check_random_state(random_state).randint(2**31 - 1))
         if not isinstance(n_samples, int | np.integer) or n_samples < 1:
             raise ValueError(f"Expected n_samples to be a whole number >= 1, got {n_samples!r}. Draw at least one.")
@@ -152,15 +261,204 @@ class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
 
 
 class QSGPRegressor(_Regressor):
-    """Gaussian process regression for any number of rows, with calibrated deviations.
+    """Gaussian process regression for any number of rows, with a standard deviation for every prediction.
 
-    ``QSGPRegressor().fit(X, y)`` needs no settings. Up to 3,000 rows are solved in closed form, more by blocks of rows;
-    naming features, steps or a checkpoint trains random Fourier features stochastically instead.
+    `QSGPRegressor().fit(X, y)` needs no settings. Up to 3,000 rows the exact GP is solved in closed form. With more
+    rows its mean is solved by blocks of rows, on as many rows as the time allows. Keywords that name basis functions or
+    training steps train those instead.
+
+    Parameters
+    ----------
+    kernel : {"auto", "rbf", "matern12", "matern32", "matern52"}, default="auto"
+        Kernel of the process. "auto" takes the best of "rbf", "matern32" and "matern52".
+    basis : {"auto", "fourier", "inducing", "grid"}, default="auto"
+        Basis functions in place of the kernel. With "auto" there are none, unless another keyword asks for them; then
+        they are random Fourier features. "grid" needs the kernel "rbf" and few inputs. Naming a basis skips the exact
+        solution.
+    n_features : int or "auto", default="auto"
+        Number of basis functions. Naming it asks for Fourier features. "auto" is 2,048, fewer if `max_time` is short.
+    covariance : {"auto", "meanfield", "chevron", "full", "support", "samples"}, default="auto"
+        Shape of the posterior covariance. "meanfield", "chevron" and "full" belong to basis functions; "support" and
+        "samples" to the solution at the rows: support points alone, or blended with posterior draws ("auto").
+    dense_columns : int, default=10
+        Number of dense columns of the covariance "chevron".
+    likelihood : {"auto", "gaussian", "laplace"}, default="auto"
+        Distribution of the noise. "auto" is "gaussian"; "laplace" is for heavy tails and outliers.
+    mean : {"constant", "linear"}, default="constant"
+        Mean of the prior. "linear" puts a linear trend beside the process, which helps to extrapolate.
+    batch_points : int or "auto", default="auto"
+        Rows in a training step over basis functions. Naming it asks for such steps.
+    batch_features : int or "auto", default="auto"
+        Basis functions in a training step. Naming it asks for such steps.
+    support_points : int or "auto", default="auto"
+        Points of the control variate, which lowers the noise of sampled basis functions. Naming it asks for steps.
+    optimizer : {"auto", "adagrad", "preconditioned"}, default="auto"
+        How the weights of basis functions are trained. "adagrad" is the paper's; "preconditioned" solves for all
+        weights of Fourier features together (Gaussian noise only).
+    learn_hyperparameters : bool, default=True
+        Whether to learn lengthscales, signal variance and noise, by the evidence of some thousand rows.
+    max_iter : int or "auto", default="auto"
+        Number of training steps. Naming it asks for basis functions and steps when there are more than 3,000 rows.
+    max_time : float or None, default=None
+        Seconds that a fit may take. It also decides how many rows the solution at the rows knows. With None sizes are
+        made for about a minute, and equal seeds give equal models.
+    tol : float or "auto", default="auto"
+        Training steps end when the evidence lower bound gains less than this share over five records.
+    max_memory : int or str, default="auto"
+        Bytes, or a string such as "4GB", that a fit or a prediction may take beyond the data it is given. "auto" is
+        half of what is free.
+    device : str, default="auto"
+        "cpu", "cuda" or "cuda:1". "auto" takes an NVIDIA GPU if PyTorch sees one.
+    dtype : {"float32", "float64"}, default="float32"
+        Precision of the training beyond 3,000 rows. The exact solution of few rows always has float64.
+    random_state : int, RandomState or None, default=None
+        Seed of all random draws. Give a number to get the same model again.
+    verbose : int, default=0
+        1 prints beforehand what a fit will take, and then how it goes.
+    checkpoint : str, path or None, default=None
+        Folder where the training stores its state, so that the same call goes on after a kill.
+
+    Attributes
+    ----------
+    kernel_ : str
+        Name of the kernel.
+    lengthscale_ : ndarray of shape (n_features_in_,)
+        Lengthscale of each input, in the unit of the input.
+    signal_variance_ : float or ndarray of shape (n_outputs,)
+        Variance of the function before it has seen data, in the unit of the target, squared.
+    noise_variance_ : float or ndarray of shape (n_outputs,)
+        Variance of the noise, in the unit of the target, squared.
+    n_iter_ : int
+        Number of iterations of the training; 1 for a solution in closed form.
+    history_ : list of dict
+        Records of the training, in order: its phase, the iteration, and errors on held-out rows where there are any.
+    memory_ : int
+        Bytes that the last fit said it would take.
+    n_features_in_ : int
+        Number of inputs.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the inputs; only if the training data had names.
+    columns_ : dict
+        How `qsgp fit` turned the columns of a file into numbers; only for models of the command line.
+
+    See Also
+    --------
+    QSGPClassifier : Gaussian process classification.
+    QSRVMRegressor : Relevance vector regression: a smaller model.
+    load : Read a model that `save` wrote.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from qsgp import QSGPRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = QSGPRegressor(random_state=0).fit(X[:300], y[:300])
+    >>> mean, std = model.predict(X[300:], return_std=True)
+    >>> lower, upper = model.predict_interval(X[300:], coverage=0.9)
+    >>> bool((lower < mean).all() and (mean < upper).all() and (std > 0).all())
+    True
+    >>> bool(model.score(X[300:], y[300:]) > 0.4)
+    True
     """
 
 
 class QSRVMRegressor(_Regressor):
-    """Relevance vector regression: kernel functions at training rows, most of them switched off by the data."""
+    """Relevance vector regression: a small, fast model of few kernel functions.
+
+    One kernel function stands at every training row, at most 2,000 of them. The data switch most of them off. Far from
+    the functions that are left the standard deviation shrinks to that of the noise: take `QSGPRegressor` where honest
+    extrapolation matters.
+
+    Parameters
+    ----------
+    kernel : {"auto", "rbf", "matern12", "matern32", "matern52"}, default="auto"
+        Kernel of the process. "auto" takes the best of "rbf", "matern32" and "matern52".
+    basis : {"auto"}, default="auto"
+        Only "auto": the basis functions are kernel functions at the training rows.
+    n_features : int or "auto", default="auto"
+        Number of kernel functions to begin with, drawn from the training rows. "auto" is 2,000, or all rows if there
+        are fewer.
+    covariance : {"auto", "meanfield"}, default="auto"
+        Shape of the posterior covariance: mean field in both cases.
+    dense_columns : int, default=10
+        Not used: it belongs to a covariance that these estimators do not have.
+    likelihood : {"auto", "gaussian", "laplace"}, default="auto"
+        Distribution of the noise. "auto" is "gaussian"; "laplace" is for heavy tails and outliers.
+    mean : {"constant", "linear"}, default="constant"
+        Mean of the prior. "linear" puts a linear trend beside the process, which helps to extrapolate.
+    batch_points : int or "auto", default="auto"
+        Rows in a training step over basis functions. Naming it asks for such steps.
+    batch_features : int or "auto", default="auto"
+        Basis functions in a training step. Naming it asks for such steps.
+    support_points : int or "auto", default="auto"
+        Points of the control variate, which lowers the noise of sampled basis functions. Naming it asks for steps.
+    optimizer : {"auto", "adagrad"}, default="auto"
+        How the weights of basis functions are trained. "adagrad" is the paper's.
+    learn_hyperparameters : bool, default=True
+        Whether to learn lengthscales, signal variance and noise, by the evidence of some thousand rows.
+    max_iter : int or "auto", default="auto"
+        Number of training steps. Naming it asks for basis functions and steps when there are more than 3,000 rows.
+    max_time : float or None, default=None
+        Seconds that a fit may take. It also decides how many rows the solution at the rows knows. With None sizes are
+        made for about a minute, and equal seeds give equal models.
+    tol : float or "auto", default="auto"
+        Training steps end when the evidence lower bound gains less than this share over five records.
+    max_memory : int or str, default="auto"
+        Bytes, or a string such as "4GB", that a fit or a prediction may take beyond the data it is given. "auto" is
+        half of what is free.
+    device : str, default="auto"
+        "cpu", "cuda" or "cuda:1". "auto" takes an NVIDIA GPU if PyTorch sees one.
+    dtype : {"float32", "float64"}, default="float32"
+        Precision of the training beyond 3,000 rows. The exact solution of few rows always has float64.
+    random_state : int, RandomState or None, default=None
+        Seed of all random draws. Give a number to get the same model again.
+    verbose : int, default=0
+        1 prints beforehand what a fit will take, and then how it goes.
+    checkpoint : str, path or None, default=None
+        Folder where the training stores its state, so that the same call goes on after a kill.
+
+    Attributes
+    ----------
+    kernel_ : str
+        Name of the kernel.
+    lengthscale_ : ndarray of shape (n_features_in_,)
+        Lengthscale of each input, in the unit of the input.
+    signal_variance_ : float or ndarray of shape (n_outputs,)
+        Variance of the function before it has seen data, in the unit of the target, squared.
+    noise_variance_ : float or ndarray of shape (n_outputs,)
+        Variance of the noise, in the unit of the target, squared.
+    relevance_ : ndarray of int
+        Positions of the relevance vectors among the training rows: the rows whose functions are left.
+    n_iter_ : int
+        Number of iterations of the training; 1 for a solution in closed form.
+    history_ : list of dict
+        Records of the training, in order: its phase, the iteration, and errors on held-out rows where there are any.
+    memory_ : int
+        Bytes that the last fit said it would take.
+    n_features_in_ : int
+        Number of inputs.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the inputs; only if the training data had names.
+    columns_ : dict
+        How `qsgp fit` turned the columns of a file into numbers; only for models of the command line.
+
+    See Also
+    --------
+    QSGPRegressor : Gaussian process regression.
+    QSRVMClassifier : Relevance vector classification: a smaller model.
+    load : Read a model that `save` wrote.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qsgp import QSRVMRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-10, 10, (200, 1))
+    >>> y = np.sinc(X[:, 0] / np.pi) + 0.1 * rng.normal(size=200)
+    >>> model = QSRVMRegressor(kernel="rbf", random_state=0).fit(X, y)
+    >>> len(model.relevance_) < 50
+    True
+    """
 
     _relevance = True
 
@@ -171,7 +469,24 @@ class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     @all_or_nothing
     @with_callbacks
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, target: str | None = None) -> "_Classifier":
-        """Learn from rows X and labels y of two or more classes; X may be a path with ``target``, as for regression."""
+        """Learn from rows and labels.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), data frame, or path, glob or list of paths
+            Inputs. Paths lead to CSV, Parquet, Arrow or NPZ files; then `target` names the column to predict.
+        y : array-like of shape (n_samples,), optional
+            Labels of two or more classes. Left out if `target` is given.
+        sample_weight : array-like of shape (n_samples,) or str, optional
+            How often each row counts. With a path: the name of the column that says so.
+        target : str, optional
+            Column to predict, if `X` is a path.
+
+        Returns
+        -------
+        self
+            The fitted model.
+        """
         given = (X, y, sample_weight)
         X, y, weight = self._rows(X, y, sample_weight, target)
         check_classification_targets(y)
@@ -185,7 +500,20 @@ class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     def partial_fit(
         self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None, *, target: str | None = None
     ) -> "_Classifier":
-        """Learn from one more portion of rows; the first call names all ``classes`` unless its rows hold them all."""
+        """Learn from one more portion of rows, without the rows before.
+
+        Parameters
+        ----------
+        X, y, sample_weight, target
+            As for `fit`.
+        classes : array-like of shape (n_classes,), optional
+            All classes. Needed in the first call, unless its rows hold them all.
+
+        Returns
+        -------
+        self
+            The model, fitted to all portions so far.
+        """
         first, given = not hasattr(self, "_trained"), (X, y, sample_weight)
         X, y, weight = self._rows(X, y, sample_weight, target, reset=first)
         check_classification_targets(y)
@@ -233,7 +561,19 @@ class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
             )
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Class probabilities, averaged over the posterior; with several classes one-versus-rest, normalised."""
+        """Predict the probability of each class, averaged over what the model does not know.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features_in_), data frame or path
+            Rows to predict, with the inputs of `fit`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            Probabilities, in the order of `classes_`. Several classes are told apart one against the rest, and their
+            probabilities divided by the sum.
+        """
         p = np.concatenate([self._against_others(rows) for rows in self._blocks(X)])
         if self._calibration is not None:
             p = self._calibration(torch.tensor(p)).numpy()
@@ -241,7 +581,18 @@ class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         return p / p.sum(1, keepdims=True)
 
     def predict(self, X: Any) -> np.ndarray:
-        """The most probable class of every row."""
+        """Predict the most probable class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features_in_), data frame or path
+            Rows to predict, with the inputs of `fit`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Labels.
+        """
         check_is_fitted(self)
         if not self._posterior.one_variance:
             return self.classes_[self.predict_proba(X).argmax(1)]
@@ -255,14 +606,40 @@ class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         return found
 
     def log_density(self, X: Any, y: Any) -> np.ndarray:
-        """log Pr(label) row by row."""
+        """Log probability of each observed label; the negative mean is the log loss.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features_in_), data frame or path
+            Rows with the inputs of `fit`.
+        y : array-like of shape (n_samples,)
+            Observed labels.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            One log probability for each row.
+        """
         p = self.predict_proba(X)
         codes = self._codes(y)
         _check_length(codes, len(p))
         return np.log(p[np.arange(len(p)), codes].clip(np.finfo(float).tiny))
 
     def calibrate(self, X: Any, y: Any) -> "_Classifier":
-        """Temper the probabilities by rows that were not used in ``fit``: one temperature, which keeps the order."""
+        """Correct the probabilities by rows that were not used in `fit`: one temperature, which keeps their order.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features_in_), data frame or path
+            Rows that `fit` has not seen, some hundreds of them.
+        y : array-like of shape (n_samples,)
+            Their labels.
+
+        Returns
+        -------
+        self
+            The model with corrected probabilities.
+        """
         check_is_fitted(self)
         p = np.concatenate([self._against_others(rows) for rows in self._blocks(X)])
         labels = self._columns(y)
@@ -278,11 +655,199 @@ class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
 
 
 class QSGPClassifier(_Classifier):
-    """Gaussian process classification for any number of rows; several classes one-versus-rest over shared features."""
+    """Gaussian process classification for any number of rows.
+
+    Probabilities are averaged over what the model does not know, so they are cautious where there were no data. Several
+    classes are told apart one against the rest; `calibrate` corrects their probabilities.
+
+    Parameters
+    ----------
+    kernel : {"auto", "rbf", "matern12", "matern32", "matern52"}, default="auto"
+        Kernel of the process. "auto" takes the best of "rbf", "matern32" and "matern52".
+    basis : {"auto", "fourier", "inducing", "grid"}, default="auto"
+        Basis functions in place of the kernel. With "auto" there are none, unless another keyword asks for them; then
+        they are random Fourier features. "grid" needs the kernel "rbf" and few inputs. Naming a basis skips the exact
+        solution.
+    n_features : int or "auto", default="auto"
+        Number of basis functions. Naming it asks for Fourier features. "auto" is 2,048, fewer if `max_time` is short.
+    covariance : {"auto", "meanfield", "chevron", "full", "support", "samples"}, default="auto"
+        Shape of the posterior covariance. "meanfield", "chevron" and "full" belong to basis functions; "support" and
+        "samples" to the solution at the rows: support points alone, or blended with posterior draws ("auto").
+    dense_columns : int, default=10
+        Number of dense columns of the covariance "chevron".
+    likelihood : {"auto", "logistic"}, default="auto"
+        Probability of a label given the function. "auto" is "logistic".
+    mean : {"constant"}, default="constant"
+        Mean of the prior. Labels have no linear trend, so "linear" is refused.
+    batch_points : int or "auto", default="auto"
+        Rows in a training step over basis functions. Naming it asks for such steps.
+    batch_features : int or "auto", default="auto"
+        Basis functions in a training step. Naming it asks for such steps.
+    support_points : int or "auto", default="auto"
+        Points of the control variate, which lowers the noise of sampled basis functions. Naming it asks for steps.
+    optimizer : {"auto", "adagrad"}, default="auto"
+        How the weights of basis functions are trained. "adagrad" is the paper's.
+    learn_hyperparameters : bool, default=True
+        Whether to learn lengthscales, signal variance and noise, by the evidence of some thousand rows.
+    max_iter : int or "auto", default="auto"
+        Number of training steps. Naming it asks for basis functions and steps when there are more than 3,000 rows.
+    max_time : float or None, default=None
+        Seconds that a fit may take. It also decides how many rows the solution at the rows knows. With None sizes are
+        made for about a minute, and equal seeds give equal models.
+    tol : float or "auto", default="auto"
+        Training steps end when the evidence lower bound gains less than this share over five records.
+    max_memory : int or str, default="auto"
+        Bytes, or a string such as "4GB", that a fit or a prediction may take beyond the data it is given. "auto" is
+        half of what is free.
+    device : str, default="auto"
+        "cpu", "cuda" or "cuda:1". "auto" takes an NVIDIA GPU if PyTorch sees one.
+    dtype : {"float32", "float64"}, default="float32"
+        Precision of the training beyond 3,000 rows. The exact solution of few rows always has float64.
+    random_state : int, RandomState or None, default=None
+        Seed of all random draws. Give a number to get the same model again.
+    verbose : int, default=0
+        1 prints beforehand what a fit will take, and then how it goes.
+    checkpoint : str, path or None, default=None
+        Folder where the training stores its state, so that the same call goes on after a kill.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels of the classes, sorted. The columns of `predict_proba` are in this order.
+    kernel_ : str
+        Name of the kernel.
+    lengthscale_ : ndarray of shape (n_features_in_,)
+        Lengthscale of each input, in the unit of the input.
+    signal_variance_ : float
+        Variance of the function behind the probabilities, before it has seen data.
+    n_iter_ : int
+        Number of iterations of the training; 1 for a solution in closed form.
+    history_ : list of dict
+        Records of the training, in order: its phase, the iteration, and errors on held-out rows where there are any.
+    memory_ : int
+        Bytes that the last fit said it would take.
+    n_features_in_ : int
+        Number of inputs.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the inputs; only if the training data had names.
+    columns_ : dict
+        How `qsgp fit` turned the columns of a file into numbers; only for models of the command line.
+
+    See Also
+    --------
+    QSGPRegressor : Gaussian process regression.
+    QSRVMClassifier : Relevance vector classification: a smaller model.
+    load : Read a model that `save` wrote.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from qsgp import QSGPClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = QSGPClassifier(random_state=0).fit(X[::2], y[::2])
+    >>> model.predict_proba(X[1::2]).shape[1]
+    3
+    >>> bool(model.score(X[1::2], y[1::2]) > 0.9)
+    True
+    """
 
 
 class QSRVMClassifier(_Classifier):
-    """Relevance vector classification: kernel functions at training rows, most of them switched off by the data."""
+    """Relevance vector classification: a small, fast model of few kernel functions.
+
+    One kernel function stands at every training row, at most 2,000 of them. The data switch most of them off. Several
+    classes are told apart one against the rest, over the same functions.
+
+    Parameters
+    ----------
+    kernel : {"auto", "rbf", "matern12", "matern32", "matern52"}, default="auto"
+        Kernel of the process. "auto" takes the best of "rbf", "matern32" and "matern52".
+    basis : {"auto"}, default="auto"
+        Only "auto": the basis functions are kernel functions at the training rows.
+    n_features : int or "auto", default="auto"
+        Number of kernel functions to begin with, drawn from the training rows. "auto" is 2,000, or all rows if there
+        are fewer.
+    covariance : {"auto", "meanfield"}, default="auto"
+        Shape of the posterior covariance: mean field in both cases.
+    dense_columns : int, default=10
+        Not used: it belongs to a covariance that these estimators do not have.
+    likelihood : {"auto", "logistic"}, default="auto"
+        Probability of a label given the function. "auto" is "logistic".
+    mean : {"constant"}, default="constant"
+        Mean of the prior. Labels have no linear trend, so "linear" is refused.
+    batch_points : int or "auto", default="auto"
+        Rows in a training step over basis functions. Naming it asks for such steps.
+    batch_features : int or "auto", default="auto"
+        Basis functions in a training step. Naming it asks for such steps.
+    support_points : int or "auto", default="auto"
+        Points of the control variate, which lowers the noise of sampled basis functions. Naming it asks for steps.
+    optimizer : {"auto", "adagrad"}, default="auto"
+        How the weights of basis functions are trained. "adagrad" is the paper's.
+    learn_hyperparameters : bool, default=True
+        Whether to learn lengthscales, signal variance and noise, by the evidence of some thousand rows.
+    max_iter : int or "auto", default="auto"
+        Number of training steps. Naming it asks for basis functions and steps when there are more than 3,000 rows.
+    max_time : float or None, default=None
+        Seconds that a fit may take. It also decides how many rows the solution at the rows knows. With None sizes are
+        made for about a minute, and equal seeds give equal models.
+    tol : float or "auto", default="auto"
+        Training steps end when the evidence lower bound gains less than this share over five records.
+    max_memory : int or str, default="auto"
+        Bytes, or a string such as "4GB", that a fit or a prediction may take beyond the data it is given. "auto" is
+        half of what is free.
+    device : str, default="auto"
+        "cpu", "cuda" or "cuda:1". "auto" takes an NVIDIA GPU if PyTorch sees one.
+    dtype : {"float32", "float64"}, default="float32"
+        Precision of the training beyond 3,000 rows. The exact solution of few rows always has float64.
+    random_state : int, RandomState or None, default=None
+        Seed of all random draws. Give a number to get the same model again.
+    verbose : int, default=0
+        1 prints beforehand what a fit will take, and then how it goes.
+    checkpoint : str, path or None, default=None
+        Folder where the training stores its state, so that the same call goes on after a kill.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels of the classes, sorted. The columns of `predict_proba` are in this order.
+    kernel_ : str
+        Name of the kernel.
+    lengthscale_ : ndarray of shape (n_features_in_,)
+        Lengthscale of each input, in the unit of the input.
+    signal_variance_ : float
+        Variance of the function behind the probabilities, before it has seen data.
+    relevance_ : ndarray of int
+        Positions of the relevance vectors among the training rows: the rows whose functions are left.
+    n_iter_ : int
+        Number of iterations of the training; 1 for a solution in closed form.
+    history_ : list of dict
+        Records of the training, in order: its phase, the iteration, and errors on held-out rows where there are any.
+    memory_ : int
+        Bytes that the last fit said it would take.
+    n_features_in_ : int
+        Number of inputs.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the inputs; only if the training data had names.
+    columns_ : dict
+        How `qsgp fit` turned the columns of a file into numbers; only for models of the command line.
+
+    See Also
+    --------
+    QSGPClassifier : Gaussian process classification.
+    QSRVMRegressor : Relevance vector regression: a smaller model.
+    load : Read a model that `save` wrote.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from qsgp import QSRVMClassifier
+    >>> X, y = make_moons(200, noise=0.2, random_state=0)
+    >>> model = QSRVMClassifier(kernel="rbf", random_state=0).fit(X[:150], y[:150])
+    >>> len(model.relevance_) < 75
+    True
+    >>> bool(model.score(X[150:], y[150:]) > 0.9)
+    True
+    """
 
     _relevance = True
 
@@ -306,10 +871,22 @@ ESTIMATORS = {cls.__name__: cls for cls in (QSGPRegressor, QSGPClassifier, QSRVM
 
 
 def load(path: str | os.PathLike[str], device: str = "cpu", max_memory: int | str = "auto") -> Any:
-    """A model written by ``save``, on ``device`` ("auto": a GPU if there is one). Runs no code from the file.
+    """Read a model that `save` wrote. Nothing in the file is run.
 
-    It takes ``max_memory`` at most, or is refused before it is made. "auto" is half of what is free, and for a small
-    file less: one that claims more than it looks like needs a word from you.
+    Parameters
+    ----------
+    path : str or path
+        The file.
+    device : str, default="cpu"
+        Where the model will predict: "cpu", "cuda" or "auto", which takes a GPU if there is one.
+    max_memory : int or str, default="auto"
+        Bytes, or a string such as "4GB", that the model may take; a larger one is refused before it is made. "auto" is
+        half of what is free, and less for a small file that describes a large model.
+
+    Returns
+    -------
+    QSGPRegressor, QSGPClassifier, QSRVMRegressor or QSRVMClassifier
+        The fitted model.
     """
     device = usable_device(device)
     limit = min(budget(max_memory, place) for place in {"cpu", device})

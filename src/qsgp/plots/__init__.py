@@ -7,7 +7,7 @@ The first argument is a fitted model, followed by rows X and targets y, or what 
 try:
     import matplotlib  # noqa: F401
 except ImportError as error:
-    raise ImportError("Expected matplotlib for pictures, got none. Run pip install 'qsgp[plots]'.") from error
+    raise ImportError("Pictures need matplotlib. Run pip install 'qsgp[plots]'.") from error
 
 from qsgp.evaluation import Classification, Regression, evaluate, largest_surprises
 from qsgp.plots.classes import confusion_matrix, reliability_diagram, roc_curves

@@ -305,7 +305,7 @@ def export(module: Serving, path: str | os.PathLike[str], d: int) -> None:
 
 def _onnx(program: Any, classifier: bool) -> bytes:
     if onnxscript is None:
-        raise ImportError("Expected onnx and onnxscript for export, got none. Run pip install 'qsgp[export]'.")
+        raise ImportError("Export to ONNX needs onnx and onnxscript. Run pip install 'qsgp[export]'.")
     names = ["probabilities"] if classifier else ["mean_of_y", "std_of_y"]
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it reports packages that are not needed here
     with contextlib.redirect_stdout(io.StringIO()):

@@ -221,7 +221,7 @@ def train_table(
         )
     except FloatingPointError as error:
         raise FloatingPointError(
-            f"Expected training to converge, got a diverging one ({str(error).partition('. ')[0]}). Use "
+            f"Training diverged ({str(error).partition('. ')[0]}). Use "
             "dtype='float64', larger batch_points or batch_features, or fewer dense_columns; look for outliers in X."
         ) from error
     if store is not None:
