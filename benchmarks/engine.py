@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from qsgp.engine import Drawn, k_v, phi_v, phit_r
-from qsgp.engine.reference import STEEPNESS
+from qsgp.engine.formulas import FORMULAS
 from table import arguments, show
 
 
@@ -136,10 +136,7 @@ class Data:
 
 
 def profile(r: Tensor, kernel: str) -> Tensor:
-    if kernel == "rbf":
-        return torch.exp(-0.5 * r.square())
-    s = STEEPNESS[kernel] * r
-    return torch.exp(-s) * (1 if kernel == "matern12" else 1 + s if kernel == "matern32" else 1 + s + s.square() / 3)
+    return FORMULAS[kernel].profile(r)
 
 
 def seconds(run: Callable[[], Tensor], device: torch.device, repeats: int) -> float:

@@ -16,7 +16,8 @@ from scipy.stats import binom
 
 from qsgp import metrics
 from qsgp.data.tables import as_target
-from qsgp.likelihoods import Gaussian, Laplace
+from qsgp.interfaces import Numeric
+from qsgp.likelihoods import BY_NAME, Gaussian
 from qsgp.models.keywords import likelihood_of
 
 Array = np.ndarray
@@ -38,7 +39,7 @@ class Regression:
     crps: float
 
     @classmethod
-    def of(cls, y: Any, mean: Any, deviation: Any, law: Gaussian | Laplace | None = None) -> "Regression":
+    def of(cls, y: Any, mean: Any, deviation: Any, law: Numeric | None = None) -> "Regression":
         """From arrays: the law of y is that of f plus the noise of ``law``; normal without one."""
         y, mean, deviation = (np.asarray(values, dtype=np.float64) for values in (y, mean, deviation))
         if not y.shape == mean.shape == deviation.shape or y.ndim != 1 or not len(y):
@@ -178,7 +179,7 @@ def evaluate_all(model: Any, X: Shaped[Array, "n d"], y: Any) -> list[Evaluation
 
 def _judged(model: Any, y: Array, mean: Array, deviation: Array, noise: float) -> Regression:
     tensor = torch.tensor(noise, dtype=torch.float64)
-    law = Laplace((tensor / 2).sqrt()) if likelihood_of(model) == "laplace" else Gaussian(tensor)
+    law = BY_NAME[likelihood_of(model)].of_noise(tensor)
     found = Regression.of(y, mean, deviation, law)
     if model._calibration is None:
         return found

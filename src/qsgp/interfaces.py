@@ -37,8 +37,14 @@ class SpectralKernel(Kernel, Protocol):
     def variance(self) -> Float[Tensor, ""]: ...
 
     @property
-    def degrees(self) -> int:
-        """Degrees of freedom of the Student t that frequencies follow; 0 when they are normal."""
+    def name(self) -> str:
+        """What keywords, model files and the engine call it."""
+        ...
+
+    @property
+    def degrees(self) -> int | None:
+        """Degrees of freedom of the Student t that frequencies follow; 0 when they are normal, None when they have
+        another law."""
         ...
 
     def frequencies(self, seed: int, index: Int[Tensor, " p"]) -> Float[Tensor, "p d"]:
@@ -132,6 +138,21 @@ class Quadratic(NamedTuple):
 class Likelihood(Protocol):
     """Site g_l(f) = Pr(y_l | f), log-concave in f (Section 3)."""
 
+    @property
+    def labels(self) -> bool:
+        """Targets are labels -1 and +1, not numbers."""
+        ...
+
+    @property
+    def fixed_sites(self) -> bool:
+        """log g is itself quadratic in f, equally curved for all targets: its bounds are exact wherever they touch."""
+        ...
+
+    @property
+    def noise_variance(self) -> Tensor | None:
+        """The variance of y about f, in the units of the targets; None for labels."""
+        ...
+
     def parameters(self) -> Parameters: ...
 
     def with_parameters(self, parameters: Parameters) -> "Likelihood": ...
@@ -164,6 +185,33 @@ class Likelihood(Protocol):
 
     def quantile(self, q: float | Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """The q-quantile of y (for classes: of the probability of label 1) for f ~ N(mean, variance)."""
+        ...
+
+
+@runtime_checkable
+class Numeric(Likelihood, Protocol):
+    """A likelihood of numbers: noise of some variance about f."""
+
+    @classmethod
+    def of_noise(cls, variance: Tensor) -> "Numeric":
+        """The one whose noise has this variance."""
+        ...
+
+    def cdf(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        """Pr(below y) for f ~ N(mean, variance)."""
+        ...
+
+    def crps(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        """The continuous ranked probability score of y for f ~ N(mean, variance)."""
+        ...
+
+
+@runtime_checkable
+class OwnParabola(Protocol):
+    """A likelihood with a better quadratic stand-in for a site than the one its bound gives."""
+
+    def parabola(self, y: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        """c1 and lambda of c1 f - lambda f^2 / 2, which stands in for log g about f ~ N(mean, variance)."""
         ...
 
 

@@ -2,12 +2,14 @@
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import jaxtyping
 import pytest
 
-from qsgp import QSGPRegressor
+from qsgp import QSGPRegressor, bases, kernels, likelihoods
+from qsgp.engine import FORMULAS
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(path for path in ROOT.glob("docs/**/*.md") if "_build" not in path.parts)])
@@ -52,7 +54,18 @@ EXAMPLES = {
 }
 
 
+@pytest.fixture
+def registries() -> Iterator[None]:
+    """What a page registers is gone after it."""
+    known = [(registry, dict(registry)) for registry in (kernels.BY_NAME, likelihoods.BY_NAME, bases.BY_NAME, FORMULAS)]
+    yield
+    for registry, before in known:
+        registry.clear()
+        registry.update(before)
+
+
 @pytest.mark.documents
+@pytest.mark.usefixtures("registries")
 @pytest.mark.parametrize("page", EXAMPLES, ids=lambda page: page.relative_to(ROOT / "docs").with_suffix("").as_posix())
 def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From top to bottom: a block may use what an earlier one has made."""

@@ -30,12 +30,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "training": GROUND
     | {"kernels", "bases", "likelihoods", "data", "paper", "solvers", "hyperparameters", "posteriors"},
     # door
-    "models": GROUND | {"likelihoods", "data", "posteriors", "training"},
+    "models": GROUND | {"kernels", "likelihoods", "data", "posteriors", "training"},
     # judges
     "evaluation": GROUND | {"likelihoods", "data", "models"},
     "plots": GROUND | {"evaluation"},
     "report": GROUND | {"evaluation", "plots", "data"},
-    "cli": GROUND | {"models", "data", "datasets"},
+    "cli": GROUND | {"likelihoods", "models", "data", "datasets"},
     "__main__": {"cli"},
 }
 

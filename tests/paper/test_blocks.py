@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from qsgp import engine
 from qsgp.bases import Fourier
 from qsgp.kernels import Matern32, SquaredExponential, hyperparameters
 from qsgp.paper import blocks as B
@@ -134,7 +133,7 @@ def test_the_fused_step_is_the_plain_one(kernel, d, lengthscale, columns):
     for _ in range(5):
         batch = B.draw(blocks, generator)
         B.step(blocks, one, batch, 0.1, 0.01)
-        B.cuda_step.step(blocks, two, batch, 0.1, 0.01, engine.kernel_name(blocks.basis.kernel.degrees))
+        B.cuda_step.step(blocks, two, batch, 0.1, 0.01, blocks.basis.kernel.name)
     for part in ("V", "sums", "a", "t"):
         wanted, found = getattr(one, part), getattr(two, part)
         assert (found - wanted).norm() < 2e-3 * wanted.norm()

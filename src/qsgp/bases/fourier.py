@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float, Float64, Int
@@ -48,8 +48,22 @@ class Fourier:
         if not hasattr(self.kernel, "frequencies"):
             raise ValueError(
                 f"Expected a kernel whose spectral density can be drawn, got {type(self.kernel).__name__}. "
-                "Use a squared exponential or Matern kernel, or inducing functions."
+                "Give the kernel that method, or use inducing functions."
             )
+
+    @classmethod
+    def restore(cls, kernel: SpectralKernel, header: dict[str, Any], tensors: dict[str, Tensor]) -> "Fourier":
+        return cls(kernel, header["m"], header["seed"], header["orthogonal"])
+
+    def settings(self) -> dict[str, Any]:
+        return {"seed": self.seed, "orthogonal": self.orthogonal}
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {}
+
+    @staticmethod
+    def shapes(m: int, d: int) -> dict[str, tuple[int | None, ...]]:
+        return {}
 
     @property
     def exchangeable(self) -> bool:
@@ -87,7 +101,7 @@ class Fourier:
     def _pairs(self, first: int, count: int) -> engine.Frequencies:
         """Drawn inside the product; orthogonal ones belong to groups and are made beforehand."""
         if not self.orthogonal:
-            return engine.Drawn(self.seed, first // 2, count // 2, self.kernel.degrees)
+            return engine.drawn(self.kernel, self.seed, first // 2, count // 2)
         device = self.kernel.lengthscale.device
         return self._orthogonal(torch.arange(first // 2, (first + count) // 2, device=device)).to(
             self.kernel.lengthscale

@@ -67,7 +67,7 @@ class Grid:
         return cls(kernel, kernel.lengthscale.detach(), points, factors, projections, positions)
 
     @classmethod
-    def restore(cls, kernel: SpectralKernel, tensors: dict[str, Tensor]) -> "Grid":
+    def restore(cls, kernel: SpectralKernel, header: dict[str, Any], tensors: dict[str, Tensor]) -> "Grid":
         """The basis whose `tensors` were kept. Eigenvectors are not made again: another machine has other signs."""
         d = len(kernel.lengthscale)
         grids, projections = (tuple(tensors[f"{part}.{i}"] for i in range(d)) for part in ("grid", "projection"))
@@ -76,6 +76,13 @@ class Grid:
     def tensors(self) -> dict[str, Tensor]:
         named = {f"grid.{i}": U for i, U in enumerate(self.grids)}
         return named | {f"projection.{i}": Q for i, Q in enumerate(self.projections)} | {"positions": self.positions}
+
+    def settings(self) -> dict[str, Any]:
+        return {}
+
+    @staticmethod
+    def shapes(m: int, d: int) -> dict[str, tuple[int | None, ...]]:
+        return {"positions": (m, d)}
 
     @property
     def m(self) -> int:

@@ -27,6 +27,20 @@ class Inducing:
     learned_precision: ClassVar[bool] = False
     exchangeable: ClassVar[bool] = False
 
+    @classmethod
+    def restore(cls, kernel: Kernel, header: dict[str, Any], tensors: dict[str, Tensor]) -> "Inducing":
+        return cls(kernel, tensors["Z"])
+
+    def settings(self) -> dict[str, Any]:
+        return {}
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"Z": self.Z}
+
+    @staticmethod
+    def shapes(m: int, d: int) -> dict[str, tuple[int | None, ...]]:
+        return {"Z": (m, d)}
+
     @property
     def m(self) -> int:
         return len(self.Z)
@@ -88,6 +102,20 @@ class Whitened:
         eye = torch.eye(len(Z), dtype=Z.dtype, device=Z.device)
         root = torch.linalg.solve_triangular(cholesky(K)[0], eye, upper=False).mT.contiguous()
         return cls(kernel, Z, root)
+
+    @classmethod
+    def restore(cls, kernel: SpectralKernel, header: dict[str, Any], tensors: dict[str, Tensor]) -> "Whitened":
+        return cls(kernel, tensors["centres"], tensors["root"])
+
+    def settings(self) -> dict[str, Any]:
+        return {}
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"centres": self.Z, "root": self.root}
+
+    @staticmethod
+    def shapes(m: int, d: int) -> dict[str, tuple[int | None, ...]]:
+        return {"centres": (m, d), "root": (m, m)}
 
     @property
     def m(self) -> int:

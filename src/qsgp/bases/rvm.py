@@ -31,6 +31,20 @@ class KernelFunctions:
                 "Use a squared exponential or Matern kernel."
             )
 
+    @classmethod
+    def restore(cls, kernel: Kernel, header: dict[str, Any], tensors: dict[str, Tensor]) -> "KernelFunctions":
+        return cls(kernel, tensors["Z"])
+
+    def settings(self) -> dict[str, Any]:
+        return {}
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"Z": self.Z}
+
+    @staticmethod
+    def shapes(m: int, d: int) -> dict[str, tuple[int | None, ...]]:
+        return {"Z": (m, d)}
+
     @property
     def m(self) -> int:
         return len(self.Z)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 import typer
@@ -18,10 +18,18 @@ from qsgp.cli.talk import AsJson, ColumnList, Device, Files, MaxMemory, Missing,
 from qsgp.cli.targets import Task
 from qsgp.cli.writing import check_output
 from qsgp.data.reading import find
+from qsgp.likelihoods import BY_NAME
+from qsgp.models.keywords import kernels, likelihoods
 from qsgp.models.models import ESTIMATORS
 
 _CALIBRATION = 0.1  # share of the rows
 _WATCHED = 1000
+if TYPE_CHECKING:
+    KernelName: TypeAlias = str
+    LikelihoodName: TypeAlias = str
+else:  # typer reads the choices from the annotation
+    KernelName = Literal[kernels()]
+    LikelihoodName = Literal[(*likelihoods(labels=False), *likelihoods(labels=True)[1:])]
 
 
 def fit(
@@ -42,9 +50,9 @@ def fit(
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Correct intervals or probabilities by a tenth of the rows, kept apart.")
     ] = False,
-    kernel: Annotated[Literal["auto", "rbf", "matern12", "matern32", "matern52"], typer.Option()] = "auto",
+    kernel: Annotated[KernelName, typer.Option()] = "auto",
     features: Annotated[int | None, typer.Option(min=1, help="Number of basis functions.")] = None,
-    likelihood: Annotated[Literal["auto", "gaussian", "laplace", "logistic"], typer.Option()] = "auto",
+    likelihood: Annotated[LikelihoodName, typer.Option()] = "auto",
     rvm: Annotated[bool, typer.Option("--rvm", help="A relevance vector machine: few rows carry the model.")] = False,
     max_time: Annotated[float | None, typer.Option(help="Seconds for training.")] = None,
     max_memory: MaxMemory = "auto",
@@ -62,7 +70,7 @@ def fit(
     paths = find(files)
     check_output(output, paths)
     if task == "auto" and likelihood != "auto":
-        task = "classification" if likelihood == "logistic" else "regression"
+        task = "classification" if BY_NAME[likelihood].labels else "regression"
     data = prepare(paths, Wanted(target, weight, columns, drop, categories, task, missing))
     for note in data.notes:
         say(note, quiet)

@@ -7,6 +7,7 @@ import numpy as np
 
 from qsgp import metrics
 from qsgp.cli.talk import aligned, number
+from qsgp.likelihoods import BY_NAME
 from qsgp.models.keywords import likelihood_of
 
 Scores = dict[str, int | float]
@@ -58,7 +59,7 @@ def _regressed(model: Any, X: Any, y: np.ndarray) -> dict[str, np.ndarray]:
     )
     found = {"y": y, "mean": mean, "variance": deviation**2, "lower": lower, "upper": upper}
     found |= {"density": model.log_density(X, y), "constant": constant.numpy()}
-    if likelihood_of(model) != "gaussian":
+    if not BY_NAME[likelihood_of(model)].fixed_sites:  # a law that is not Gaussian
         crps = metrics.crps_from_quantiles(y, _LEVELS, model.predict_quantiles(X, _LEVELS).T)
         found["crps"] = np.full(len(y), crps)  # the portion's mean, for each of its rows
     return found

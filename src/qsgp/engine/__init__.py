@@ -13,9 +13,9 @@ from torch import Tensor
 
 from qsgp.checks import check_choice, check_rows, check_shape, check_tensor
 from qsgp.engine import cpu, reference
-from qsgp.engine.frequencies import Drawn, Frequencies
+from qsgp.engine.formulas import FORMULAS, KERNELS
+from qsgp.engine.frequencies import Drawn, Frequencies, drawn
 from qsgp.engine.gradients import Backend, Features, KernelProduct
-from qsgp.engine.reference import KERNELS
 
 try:
     from qsgp.engine import cuda
@@ -25,7 +25,7 @@ except ImportError:  # no Triton: torch computes on the GPU as well
 PRECISIONS = ("default", "fast", "wide")
 BACKENDS = {"cpu": cpu, "cuda": cuda or reference}  # for float32; everything else takes the reference
 
-__all__ = ["Drawn", "Frequencies", "k_v", "kernel_name", "phi_v", "phit_r"]
+__all__ = ["FORMULAS", "KERNELS", "Drawn", "Frequencies", "drawn", "k_v", "phi_v", "phit_r"]
 
 
 def phi_v(
@@ -80,7 +80,7 @@ def k_v(
 
     ``precision``: as for ``phi_v``; "wide" is "default" here.
     """
-    check_choice("kernel", kernel, tuple(KERNELS))
+    check_choice("kernel", kernel, tuple(FORMULAS))
     check_choice("precision", precision, PRECISIONS)
     _check_inputs(x, lengthscale, z=z)
     _check_columns("z", z, x)
@@ -88,11 +88,6 @@ def k_v(
     check_rows(z=z, V=V)
     backend = cast(Backend, _backend(x, z, V))
     return variance * KernelProduct.apply(backend, x, z, V, lengthscale, kernel, precision)
-
-
-def kernel_name(degrees: int) -> str:
-    """The name that ``k_v`` knows a kernel by, from the degrees of freedom of its spectral density."""
-    return next(name for name, own in KERNELS.items() if own == degrees)
 
 
 def _features(

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from qsgp.engine import reference
 from qsgp.engine.compiled import call, library, share
+from qsgp.engine.formulas import KERNELS
 from qsgp.engine.frequencies import Drawn, Frequencies, numbers
 
 PAIRS, BLOCK, TILE, ROWS, LANES = 4096, 256, 32, 4, 16  # pairs of one call; the other numbers are those of the C files
@@ -115,10 +116,10 @@ def k_v(
     precision: str = "default",
 ) -> Float[Tensor, "n c"]:
     compiled = library()
-    if compiled is None or x.shape[1] > INPUTS:
+    if compiled is None or x.shape[1] > INPUTS or kernel not in KERNELS:
         return reference.k_v(x, z, V, lengthscale, kernel, precision)
     # Scaled so that exp(-r^2 / 2) is 2^-q and exp(-sqrt(2 nu) r) is 2^-sqrt(q).
-    kind = reference.KERNELS[kernel]
+    kind = KERNELS[kernel]
     sharpness = math.sqrt(kind) / math.log(2) if kind else math.sqrt(0.5 / math.log(2))
     scale, centre = sharpness / lengthscale.double(), z.double().mean(0)
     low, high = z.amin(0), z.amax(0)

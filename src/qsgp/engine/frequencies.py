@@ -7,6 +7,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from qsgp.engine.counter_rng import normals
+from qsgp.interfaces import SpectralKernel
 
 
 @dataclass(frozen=True)
@@ -43,3 +44,11 @@ def numbers(frequencies: Frequencies, x: Float[Tensor, "n d"]) -> Float[Tensor, 
     if isinstance(frequencies, Drawn):
         return frequencies.numbers(x.shape[1], x.device)
     return frequencies
+
+
+def drawn(kernel: SpectralKernel, seed: int, first: int, pairs: int) -> Frequencies:
+    """The frequencies of these pairs: drawn inside the product where it knows their law, else made beforehand."""
+    if kernel.degrees is not None:
+        return Drawn(seed, first, pairs, kernel.degrees)
+    index = torch.arange(first, first + pairs, device=kernel.lengthscale.device)
+    return kernel.frequencies(seed, index).to(kernel.lengthscale)

@@ -11,8 +11,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from qsgp.engine.formulas import FORMULAS
 from qsgp.engine.frequencies import Drawn, Frequencies
-from qsgp.engine.reference import STEEPNESS, close, distances, projections
+from qsgp.engine.reference import close, distances, projections
 
 ROWS = 1 << 20  # kernel values held at a time by the gradient of the lengthscales
 
@@ -131,8 +132,8 @@ def _of_kernel(
 ) -> Float[Tensor, " d"]:
     """Gradient of sum(R * K V): -2 / lengthscale_j^3 times the sum of W (x_j - z_j)^2, W = R V^T dk/d(r^2).
 
-    The square is multiplied out, in float64 so that near duplicates do not cancel. That is not enough for Matern-1/2,
-    whose slope is 1 / r: its close pairs are taken by differences.
+    The square is multiplied out, in float64 so that near duplicates do not cancel. That is not enough for a steep
+    kernel such as Matern-1/2, whose slope is 1 / r: its close pairs are taken by differences.
     """
     if not len(x) or not len(z):
         return torch.zeros_like(lengthscale)
@@ -143,8 +144,8 @@ def _of_kernel(
     for first in range(0, len(x), step):
         part = slice(first, first + step)
         r = distances(X[part], Z, ell)
-        W = (R[part] @ V.mT).mul_(_slope(r, kernel))
-        if kernel == "matern12":
+        W = (R[part] @ V.mT).mul_(FORMULAS[kernel].slope(r))
+        if FORMULAS[kernel].steep:
             total += _of_close(W, r, X[part], Z, ell)
         total += (W.sum(1) @ X[part].square()) + (W.sum(0) @ Z.square()) - 2 * (X[part] * (W @ Z)).sum(0)
     return (-2 * total / ell**3).to(lengthscale.dtype)
@@ -159,13 +160,3 @@ def _of_close(W: Tensor, r: Tensor, X: Tensor, Z: Tensor, ell: Tensor) -> Float[
     for k in range(len(ell) if len(a) else 0):  # one input at a time: all pairs may be close
         total[k] = weights @ (X[a, k] - Z[b, k]).square()
     return total
-
-
-def _slope(r: Float[Tensor, "n b"], kernel: str) -> Float[Tensor, "n b"]:
-    """dk / d(r^2). Matern-1/2 has none at r = 0, where its share of a gradient, of order r, is zero."""
-    if kernel == "rbf":
-        return -0.5 * torch.exp(-0.5 * r.square())
-    s = STEEPNESS[kernel] * r
-    if kernel == "matern12":
-        return torch.where(r > 1e-150, -0.5 * torch.exp(-r) / r, 0)
-    return torch.exp(-s) * (-1.5 if kernel == "matern32" else -5 / 6 * (1 + s))

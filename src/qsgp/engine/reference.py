@@ -8,10 +8,9 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
+from qsgp.engine.formulas import FORMULAS
 from qsgp.engine.frequencies import Frequencies, numbers
 
-# Kernels by name, with the degrees of freedom of their spectral density (0: normal): 2 nu of a Matern kernel.
-KERNELS = {"rbf": 0, "matern12": 1, "matern32": 3, "matern52": 5}
 BLOCK = 1 << 19  # projections or kernel values held at a time
 CLOSE = 1e-4  # of the inputs' squared length: a smaller distance is taken by differences
 BLOCK_CUDA = 1 << 25  # kernel values on a GPU: a launch must be worth its start
@@ -101,15 +100,7 @@ def largest(x: Float[Tensor, "n d"]) -> Float[Tensor, " d"]:
 
 def profile(r: Float[Tensor, "*shape"], kernel: str) -> Float[Tensor, "*shape"]:
     """rho(r): the kernel with unit variance and lengthscale."""
-    if kernel == "rbf":
-        return torch.exp(-0.5 * r.square())
-    s = STEEPNESS[kernel] * r
-    if kernel == "matern12":
-        return torch.exp(-s)
-    return (1 + s if kernel == "matern32" else 1 + s + s.square() / 3) * torch.exp(-s)
-
-
-STEEPNESS = {"matern12": 1.0, "matern32": math.sqrt(3), "matern52": math.sqrt(5)}
+    return FORMULAS[kernel].profile(r)
 
 
 def distances(

@@ -9,7 +9,7 @@ d log E / d theta = (alpha^T dH alpha - tr H^-1 dH) / 2 = E [alpha^T dH alpha - 
 Sums over the rows of one random block, times n / b, stand for sums over all.
 """
 
-import math
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -17,9 +17,6 @@ from torch import Tensor
 
 from qsgp import engine
 from qsgp.interfaces import Parameters, SpectralKernel
-
-# d k / d log lengthscale_d = factor * shape(r / shrink) ((x_d - z_d) / lengthscale_d)^2, and shape is a kernel again
-_SHAPES = {0: ("rbf", 1.0, 1.0), 3: ("matern12", 3.0, 1 / math.sqrt(3)), 5: ("matern32", 5 / 3, math.sqrt(3 / 5))}
 
 
 def slopes(
@@ -39,20 +36,21 @@ def slopes(
         return (share * (left * right).sum(0)).sum()
 
     def product(V: Tensor) -> Tensor:
-        name = engine.kernel_name(kernel.degrees)
-        return engine.k_v(x_b, x, V, kernel.lengthscale, kernel.variance, kernel=name)
+        return engine.k_v(x_b, x, V, kernel.lengthscale, kernel.variance, kernel=kernel.name)
 
     found = {
         "log_variance": form(A_b, product(A)),
         "log_noise_variance": form(A_b, noise[rows, None] * A_b),
     }
-    if kernel.degrees not in _SHAPES:  # Matern-1/2: its slope is no kernel, being infinite at distance 0
+    # d k / d log lengthscale_d = factor * shape(r / shrink) ((x_d - z_d) / lengthscale_d)^2; shape is a kernel again
+    shape: Any = getattr(kernel, "shape_of_slope", None)
+    if shape is None:  # as of Matern-1/2, whose slope is infinite at distance 0
         log_lengthscale = kernel.lengthscale.log().requires_grad_()
         with torch.enable_grad():
-            value = form(A_b, engine.k_v(x_b, x, A, log_lengthscale.exp(), kernel.variance, kernel="matern12"))
+            value = form(A_b, engine.k_v(x_b, x, A, log_lengthscale.exp(), kernel.variance, kernel=kernel.name))
         (found["log_lengthscale"],) = torch.autograd.grad(value, log_lengthscale)
         return found
-    name, factor, shrink = _SHAPES[kernel.degrees]
+    name, factor, shrink = shape
     z = (x - x.mean(0)) / kernel.lengthscale  # about the centre: squares of small numbers cancel less
 
     def shaped(V: Tensor) -> Tensor:

@@ -18,7 +18,6 @@ from torch import Tensor
 from qsgp.hyperparameters.screening import first_lengthscales
 from qsgp.interfaces import Kernel, Likelihood
 from qsgp.kernels import Tied, gram
-from qsgp.likelihoods import Gaussian, Laplace
 from qsgp.solvers.closed_form import Sites, fit_hyperparameters, solve
 
 # Chosen on 43 tables of R packages (docs/measurements.md).
@@ -91,11 +90,8 @@ class Shrinking:
 
 
 def _of_noise(likelihood: Likelihood) -> Float[Tensor, ""] | float:
-    if isinstance(likelihood, Gaussian):
-        variance = likelihood.noise_variance
-    elif isinstance(likelihood, Laplace):
-        variance = 2 * likelihood.scale.square()
-    else:
+    variance = likelihood.noise_variance
+    if variance is None:
         return 0.0
     return -0.5 * ((variance.log() - NOISE[0]) / NOISE[1]).square()
 
@@ -124,7 +120,7 @@ def learned(
     ``candidates`` have lengthscales in given proportions. These are compared first; then, if ``free``, every
     lengthscale is searched for, beginning at those proportions. The best that kept its proportions comes second.
     """
-    floor = max(least_noise, rounding(rows(counts[-1])[1])) if isinstance(likelihood, Gaussian) else 0.0
+    floor = max(least_noise, rounding(rows(counts[-1])[1])) if likelihood.fixed_sites else 0.0
     found = [Found(kernel, likelihood, Shrinking(kernel.proportions)) for kernel in candidates]
     found = searched(found, rows(counts[0]), watch, floor, 20, 1e-4)
     tied, screened = found[:1], list[Found]()
@@ -177,7 +173,7 @@ def _untied(found: Found) -> Found:
 
 def widened(finalists: list[Found], rows: Rows, watch: Watch) -> tuple[Kernel, Likelihood]:
     """Kernel and noise with variances as much larger as the errors of rows left out ask for. Means stay as they are."""
-    if not isinstance(finalists[0].likelihood, Gaussian):
+    if not finalists[0].likelihood.fixed_sites:
         return finalists[0].kernel, finalists[0].likelihood
     best, factor = chosen(finalists, rows, watch)
     return scaled(best.kernel, "log_variance", factor), scaled(best.likelihood, "log_noise_variance", factor)

@@ -1,6 +1,5 @@
 """k(X, X) for searches of hyperparameters: its slope in the lengthscales costs one product of matrices."""
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,33 +9,9 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from qsgp.interfaces import Kernel
-from qsgp.kernels.matern import Matern32, Matern52
-from qsgp.kernels.squared_exponential import SquaredExponential
 from qsgp.kernels.tied import Tied
 
-Profile = Callable[[Tensor], tuple[Tensor, Tensor]]
-
-
-def _squared_exponential(squared: Float[Tensor, "n n"]) -> tuple[Float[Tensor, "n n"], Float[Tensor, "n n"]]:
-    value = torch.exp(squared.mul_(-0.5))
-    return value, value
-
-
-def _matern32(squared: Float[Tensor, "n n"]) -> tuple[Float[Tensor, "n n"], Float[Tensor, "n n"]]:
-    s = squared.sqrt_().mul_(math.sqrt(3))
-    decay = torch.exp(-s)
-    return s.add_(1).mul_(decay), decay.mul_(3)
-
-
-def _matern52(squared: Float[Tensor, "n n"]) -> tuple[Float[Tensor, "n n"], Float[Tensor, "n n"]]:
-    s = squared.sqrt_().mul_(math.sqrt(5))
-    decay = torch.exp(-s)
-    slope = (s + 1).mul_(decay)
-    return s.square_().div_(3).mul_(decay).add_(slope), slope.mul_(5 / 3)
-
-
-# rho(r) and -rho'(r) / r from r^2, which they overwrite. Matern-1/2 has no such slope at r = 0.
-_PROFILES: dict[type, Profile] = {SquaredExponential: _squared_exponential, Matern32: _matern32, Matern52: _matern52}
+Profile = Callable[[Tensor], tuple[Tensor, Tensor]]  # rho(r) and -rho'(r) / r from r^2
 
 
 def gram(kernel: Kernel, x: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
@@ -45,8 +20,8 @@ def gram(kernel: Kernel, x: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
     Distances come from products, so near duplicates lose digits of r, not of r^2: smooth kernels do not notice.
     """
     inner: Any = kernel.kernel if isinstance(kernel, Tied) else kernel
-    profile = _PROFILES.get(type(inner))
-    if profile is None or x.dtype != torch.float64:
+    profile = getattr(inner, "value_and_slope", None)
+    if profile is None or getattr(inner, "steep", False) or x.dtype != torch.float64:
         return kernel(x, x)
     K: Tensor = _Gram.apply(x, inner.lengthscale, inner.variance, profile)
     return K

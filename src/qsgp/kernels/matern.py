@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from qsgp.kernels import stationary
@@ -18,20 +18,30 @@ class Matern12:
     lengthscale: Float[Tensor, " d"]
     variance: Float[Tensor, ""]
 
+    name: ClassVar[str] = "matern12"
+    words: ClassVar[str] = "Matérn 1/2: rough functions"
     degrees: ClassVar[int] = 1
+    steep: ClassVar[bool] = True
 
+    __call__ = stationary.value
     diag = stationary.diag
     parameters = stationary.parameters
     with_parameters = stationary.with_parameters
+    frequencies = stationary.student_frequencies
 
     def __post_init__(self) -> None:
         stationary.check(self)
 
-    def __call__(self, x: Float[Tensor, "a d"], z: Float[Tensor, "b d"]) -> Float[Tensor, "a b"]:
-        return self.variance * torch.exp(-stationary.scaled_distance(self, x, z))
+    @staticmethod
+    def profile(r: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+        return torch.exp(-r)
 
-    def frequencies(self, seed: int, index: Int[Tensor, " p"]) -> Float64[Tensor, "p d"]:
-        return stationary.student_frequencies(self, seed, index, self.degrees)
+    @staticmethod
+    def value_and_slope(squared: Float[Tensor, "*s"]) -> tuple[Float[Tensor, "*s"], Float[Tensor, "*s"]]:
+        """There is no slope at r = 0; its share of a gradient, of order r, is zero."""
+        r = squared.sqrt_()
+        value = torch.exp(-r)
+        return value, torch.where(r > 1e-150, value / r, 0)
 
 
 @dataclass(frozen=True)
@@ -41,21 +51,30 @@ class Matern32:
     lengthscale: Float[Tensor, " d"]
     variance: Float[Tensor, ""]
 
+    name: ClassVar[str] = "matern32"
+    words: ClassVar[str] = "Matérn 3/2: functions with a slope"
     degrees: ClassVar[int] = 3
+    shape_of_slope: ClassVar[tuple[str, float, float]] = ("matern12", 3.0, 1 / math.sqrt(3))
 
+    __call__ = stationary.value
     diag = stationary.diag
     parameters = stationary.parameters
     with_parameters = stationary.with_parameters
+    frequencies = stationary.student_frequencies
 
     def __post_init__(self) -> None:
         stationary.check(self)
 
-    def __call__(self, x: Float[Tensor, "a d"], z: Float[Tensor, "b d"]) -> Float[Tensor, "a b"]:
-        s = math.sqrt(3) * stationary.scaled_distance(self, x, z)
-        return self.variance * (1 + s) * torch.exp(-s)
+    @staticmethod
+    def profile(r: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+        s = math.sqrt(3) * r
+        return (1 + s) * torch.exp(-s)
 
-    def frequencies(self, seed: int, index: Int[Tensor, " p"]) -> Float64[Tensor, "p d"]:
-        return stationary.student_frequencies(self, seed, index, self.degrees)
+    @staticmethod
+    def value_and_slope(squared: Float[Tensor, "*s"]) -> tuple[Float[Tensor, "*s"], Float[Tensor, "*s"]]:
+        s = squared.sqrt_().mul_(math.sqrt(3))
+        decay = torch.exp(-s)
+        return s.add_(1).mul_(decay), decay.mul_(3)
 
 
 @dataclass(frozen=True)
@@ -65,18 +84,28 @@ class Matern52:
     lengthscale: Float[Tensor, " d"]
     variance: Float[Tensor, ""]
 
+    name: ClassVar[str] = "matern52"
+    words: ClassVar[str] = "Matérn 5/2: smooth functions"
     degrees: ClassVar[int] = 5
+    shape_of_slope: ClassVar[tuple[str, float, float]] = ("matern32", 5 / 3, math.sqrt(3 / 5))
 
+    __call__ = stationary.value
     diag = stationary.diag
     parameters = stationary.parameters
     with_parameters = stationary.with_parameters
+    frequencies = stationary.student_frequencies
 
     def __post_init__(self) -> None:
         stationary.check(self)
 
-    def __call__(self, x: Float[Tensor, "a d"], z: Float[Tensor, "b d"]) -> Float[Tensor, "a b"]:
-        s = math.sqrt(5) * stationary.scaled_distance(self, x, z)
-        return self.variance * (1 + s + s.square() / 3) * torch.exp(-s)
+    @staticmethod
+    def profile(r: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+        s = math.sqrt(5) * r
+        return (1 + s + s.square() / 3) * torch.exp(-s)
 
-    def frequencies(self, seed: int, index: Int[Tensor, " p"]) -> Float64[Tensor, "p d"]:
-        return stationary.student_frequencies(self, seed, index, self.degrees)
+    @staticmethod
+    def value_and_slope(squared: Float[Tensor, "*s"]) -> tuple[Float[Tensor, "*s"], Float[Tensor, "*s"]]:
+        s = squared.sqrt_().mul_(math.sqrt(5))
+        decay = torch.exp(-s)
+        slope = (s + 1).mul_(decay)
+        return s.square_().div_(3).mul_(decay).add_(slope), slope.mul_(5 / 3)

@@ -18,8 +18,12 @@ class SquaredExponential:
     lengthscale: Float[Tensor, " d"]
     variance: Float[Tensor, ""]
 
+    name: ClassVar[str] = "rbf"
+    words: ClassVar[str] = "squared exponential (rbf): very smooth functions"
     degrees: ClassVar[int] = 0
+    shape_of_slope: ClassVar[tuple[str, float, float]] = ("rbf", 1.0, 1.0)
 
+    __call__ = stationary.value
     diag = stationary.diag
     parameters = stationary.parameters
     with_parameters = stationary.with_parameters
@@ -27,8 +31,14 @@ class SquaredExponential:
     def __post_init__(self) -> None:
         stationary.check(self)
 
-    def __call__(self, x: Float[Tensor, "a d"], z: Float[Tensor, "b d"]) -> Float[Tensor, "a b"]:
-        return self.variance * torch.exp(-0.5 * stationary.scaled_distance(self, x, z).square())
+    @staticmethod
+    def profile(r: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+        return torch.exp(-0.5 * r.square())
+
+    @staticmethod
+    def value_and_slope(squared: Float[Tensor, "*s"]) -> tuple[Float[Tensor, "*s"], Float[Tensor, "*s"]]:
+        value = torch.exp(squared.mul_(-0.5))
+        return value, value
 
     def frequencies(self, seed: int, index: Int[Tensor, " p"]) -> Float64[Tensor, "p d"]:
         """The spectral density is a standard normal."""

@@ -28,6 +28,19 @@ class Stationary(Protocol):
     def variance(self) -> Float[Tensor, ""]: ...
 
 
+@runtime_checkable
+class Profiled(Stationary, Protocol):
+    """A kernel whose value is ``variance`` times its ``profile``."""
+
+    def profile(self, r: Tensor, /) -> Tensor: ...
+
+
+@runtime_checkable
+class Student(Stationary, Protocol):
+    @property
+    def degrees(self) -> int: ...
+
+
 K = TypeVar("K", bound=Stationary)
 
 
@@ -60,6 +73,11 @@ def check(kernel: Stationary) -> None:
     check_shape("variance", kernel.variance, (), remedy)
     check_positive("lengthscale", kernel.lengthscale, "Give the lengthscale itself, not its logarithm.")
     check_positive("variance", kernel.variance, "Give the variance sigma_f^2, not its logarithm.")
+
+
+def value(kernel: Profiled, x: Float[Tensor, "a d"], z: Float[Tensor, "b d"]) -> Float[Tensor, "a b"]:
+    """k(x, z) = variance * rho(r)."""
+    return kernel.variance * kernel.profile(scaled_distance(kernel, x, z))
 
 
 def diag(kernel: Stationary, x: Float[Tensor, "a d"]) -> Float[Tensor, " a"]:
@@ -123,13 +141,11 @@ class _Distance(torch.autograd.Function):
         return W.sum(1)[:, None] * x - W @ z, W.sum(0)[:, None] * z - W.mT @ x
 
 
-def student_frequencies(
-    kernel: Stationary, seed: int, index: Int[Tensor, " p"], degrees: int
-) -> Float64[Tensor, "p d"]:
-    """Multivariate Student t, the spectral density of the Matern kernel with 2 nu = ``degrees``.
+def student_frequencies(kernel: Student, seed: int, index: Int[Tensor, " p"]) -> Float64[Tensor, "p d"]:
+    """Multivariate Student t, the spectral density of the Matern kernel with 2 nu = its ``degrees``.
 
     d normals over the root of chi^2 / degrees, with chi^2 from ``degrees`` further normals of the same row.
     """
-    d = len(kernel.lengthscale)
+    d, degrees = len(kernel.lengthscale), kernel.degrees
     z = normals(seed, index, d + degrees)
     return z[:, :d] * (degrees / z[:, d:].square().sum(1, keepdim=True)).sqrt()

@@ -1,10 +1,14 @@
-"""Sites g_l(f) = Pr(y_l | f), all log-concave in f. Adding one: a file here and a line in BY_NAME."""
+"""Sites g_l(f) = Pr(y_l | f), all log-concave in f. Adding one: a file here, and its class in the list below.
 
-from qsgp.interfaces import Likelihood
+From outside the library `register` does the same as a decorator.
+"""
+
 from qsgp.likelihoods.gaussian import Gaussian
 from qsgp.likelihoods.laplace import Laplace
 from qsgp.likelihoods.logistic import Logistic, sufficient_points
+from qsgp.likelihoods.registry import BY_NAME, first_guess, names, register
 
-BY_NAME: dict[str, type[Likelihood]] = {"gaussian": Gaussian, "laplace": Laplace, "logistic": Logistic}
+for _likelihood in (Gaussian, Laplace, Logistic):
+    register(_likelihood)
 
-__all__ = ["BY_NAME", "Gaussian", "Laplace", "Logistic", "sufficient_points"]
+__all__ = ["BY_NAME", "Gaussian", "Laplace", "Logistic", "first_guess", "names", "register", "sufficient_points"]

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -19,11 +20,21 @@ class Gaussian:
 
     noise_variance: Float[Tensor, ""] = field(default_factory=lambda: torch.tensor(1.0))
 
+    name: ClassVar[str] = "gaussian"
+    words: ClassVar[str] = "Gaussian"
+    labels: ClassVar[bool] = False
+    fixed_sites: ClassVar[bool] = True
+    first_noise: ClassVar[float] = 0.1
+
     def __post_init__(self) -> None:
         remedy = "Give the variance, not its logarithm; for noise-free data use a small value such as 1e-6."
         check_tensor("noise_variance", self.noise_variance, "Write torch.tensor(0.1).")
         check_shape("noise_variance", self.noise_variance, (), "Give one noise variance for all points.")
         check_positive("noise_variance", self.noise_variance, remedy)
+
+    @classmethod
+    def of_noise(cls, variance: Float[Tensor, ""]) -> "Gaussian":
+        return cls(variance)
 
     def parameters(self) -> Parameters:
         return {"log_noise_variance": self.noise_variance.log()}

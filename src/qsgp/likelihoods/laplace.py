@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -23,10 +24,24 @@ class Laplace:
 
     scale: Float[Tensor, ""] = field(default_factory=lambda: torch.tensor(1.0))
 
+    name: ClassVar[str] = "laplace"
+    words: ClassVar[str] = "Laplace (heavy tails)"
+    labels: ClassVar[bool] = False
+    fixed_sites: ClassVar[bool] = False
+    first_noise: ClassVar[float] = 0.2
+
     def __post_init__(self) -> None:
         check_tensor("scale", self.scale, "Write torch.tensor(0.1).")
         check_shape("scale", self.scale, (), "Give one scale for all points.")
         check_positive("scale", self.scale, "Give the scale b of the noise, not its logarithm; its variance is 2 b^2.")
+
+    @classmethod
+    def of_noise(cls, variance: Float[Tensor, ""]) -> "Laplace":
+        return cls((variance / 2).sqrt())
+
+    @property
+    def noise_variance(self) -> Float[Tensor, ""]:
+        return 2 * self.scale.square()
 
     def parameters(self) -> Parameters:
         return {"log_scale": self.scale.log()}

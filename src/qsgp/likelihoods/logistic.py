@@ -4,6 +4,7 @@ import bisect
 import functools
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -15,6 +16,8 @@ from qsgp.likelihoods.levels import normal_quantile
 from qsgp.likelihoods.quadrature import gaussian_nodes
 
 _MOST_POINTS = 401
+_SMALL = 1e-2  # a mean that may as well be 0: the quotient below it loses digits
+_LEAST = 1e-4  # curvature of a site that tells nothing more
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,13 @@ class Logistic:
     """
 
     points: int = 101
+
+    name: ClassVar[str] = "logistic"
+    words: ClassVar[str] = "logistic"
+    meaning: ClassVar[str] = "log odds"  # of f
+    labels: ClassVar[bool] = True
+    fixed_sites: ClassVar[bool] = False
+    noise_variance: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         if self.points < 1:
@@ -66,6 +76,21 @@ class Logistic:
     ) -> Float[Tensor, "*#s"]:
         """xi^2 = E f^2 gives the highest (Q). Detached: at the optimum no gradient passes through xi."""
         return second_moment.detach().clamp_min(0).sqrt()
+
+    def parabola(
+        self, y: Float[Tensor, "*s"], mean: Float[Tensor, "*s"], variance: Float[Tensor, "*s"]
+    ) -> tuple[Float[Tensor, "*s"], Float[Tensor, "*s"]]:
+        """It touches E log g itself, whose optimum is that of the variational objective; bound (Q), touching log g, is
+        loose where f is uncertain, and the mean runs away there.
+
+        E log g = y m / 2 - phi(m), phi even. Its curvature falls on both sides of 0, so phi is concave in m^2 and the
+        parabola that touches it at m, of curvature phi'(m) / m, lies above: steps of Newton's would overshoot.
+        """
+        with torch.enable_grad():
+            at = torch.where(mean.abs() < _SMALL, _SMALL, mean).detach().requires_grad_()
+            value = self.expected_log_site(y, at, variance.detach().sqrt()).sum()
+            (slope,) = torch.autograd.grad(value, at)
+        return 0.5 * y, ((0.5 * y - slope) / at.detach()).clamp_min(_LEAST)
 
     def log_density(
         self, y: Float[Tensor, "*#s"], mean: Float[Tensor, "*#s"], variance: Float[Tensor, "*#s"]

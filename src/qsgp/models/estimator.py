@@ -24,7 +24,6 @@ from qsgp.data.reading import is_path, read_table
 from qsgp.data.scaling import Scaling
 from qsgp.data.tables import as_array_like, as_target, check_inputs, check_weights, dense
 from qsgp.files import write_model
-from qsgp.likelihoods import Gaussian, Laplace
 from qsgp.models.callbacks import CallbackSupportMixin, Watch
 from qsgp.models.keywords import read_options
 from qsgp.models.stored import contents
@@ -91,7 +90,7 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
     """Keywords of the contract; every one may stay at its default."""
 
     _relevance = False
-    _likelihoods: tuple[str, ...] = ()  # the first is what "auto" means
+    _labels: bool  # classes are predicted, not numbers
 
     # what `fit` sets; documented with each estimator
     kernel_: str
@@ -175,7 +174,7 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
                 f"Expected the name of a weight column with a path as X only, got {sample_weight!r} with a table. "
                 "Pass the weights themselves."
             )
-        X, y = self._table(X), as_target(y, numeric="gaussian" in self._likelihoods)
+        X, y = self._table(X), as_target(y, numeric=not self._labels)
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_all_finite=False, **checks)
         check_inputs(X, getattr(self, "feature_names_in_", None))
         if sample_weight is not None and not isinstance(sample_weight, numbers.Number):
@@ -304,7 +303,6 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         """The attributes of a model with this posterior; hyperparameters in the units of the data."""
         kernel: Any = posterior.kernel
         sites = posterior.likelihood
-        name = type(kernel).__name__
         unit = np.square(scaling.y_scale)
         unit = float(unit[0]) if len(unit) == 1 else unit
         found: dict[str, Any] = {
@@ -313,14 +311,12 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
             "_accumulated": None,
             "_calibration": None,
             "n_iter_": max(iterations, 1),
-            "kernel_": {"SquaredExponential": "rbf"}.get(name, name.lower()),
+            "kernel_": kernel.name,
             "lengthscale_": kernel.lengthscale.double().cpu().numpy() * scaling.x_scale,
             "signal_variance_": float(kernel.variance) * unit,
         }
-        if isinstance(sites, Gaussian):
+        if sites.noise_variance is not None:
             found["noise_variance_"] = float(sites.noise_variance) * unit
-        elif isinstance(sites, Laplace):
-            found["noise_variance_"] = 2 * float(sites.scale) ** 2 * unit
         return found
 
     def _partial_fit(

@@ -10,12 +10,15 @@ import torch
 from sklearn.utils import check_random_state
 
 from qsgp import memory
+from qsgp.kernels import BY_NAME as KERNELS
+from qsgp.kernels import factorising
+from qsgp.likelihoods import BY_NAME as LIKELIHOODS
+from qsgp.likelihoods import names as likelihood_names
 from qsgp.training.options import Options
 
 N = TypeVar("N", None, int)
 
-CHOICES = {
-    "kernel": ("auto", "rbf", "matern12", "matern32", "matern52"),
+CHOICES: dict[str, tuple[str, ...]] = {
     "basis": ("auto", "fourier", "inducing", "grid"),
     "covariance": ("auto", "meanfield", "chevron", "full", "support", "samples"),
     "optimizer": ("auto", "adagrad", "preconditioned"),
@@ -24,16 +27,31 @@ CHOICES = {
 }
 
 
+def kernels() -> tuple[str, ...]:
+    """Choices of ``kernel``: those registered by now."""
+    return ("auto", *KERNELS)
+
+
+def likelihoods(*, labels: bool) -> tuple[str, ...]:
+    """Choices of ``likelihood`` for classes (``labels``) or numbers."""
+    return ("auto", *likelihood_names(labels=labels))
+
+
 def read_options(estimator: Any) -> Options:
     """The keywords as `Options`; an error names the first that cannot be meant."""
-    for name, choices in {**CHOICES, "likelihood": ("auto", *estimator._likelihoods)}.items():
+    known = {"kernel": kernels(), "likelihood": likelihoods(labels=estimator._labels)}
+    for name, choices in (known | CHOICES).items():
         value = getattr(estimator, name)
         if not isinstance(value, str) or value not in choices:
             raise ValueError(
                 f"Expected {name} among {', '.join(map(repr, choices))}, got {value!r}. Choose one of these."
             )
-    if estimator.basis == "grid" and estimator.kernel not in ("auto", "rbf"):
-        raise ValueError(f"Expected kernel='rbf' with basis='grid', got {estimator.kernel!r}. Use 'rbf' or 'auto'.")
+    products = factorising()
+    if estimator.basis == "grid" and estimator.kernel not in ("auto", *products):
+        possible = " or ".join(f"{name!r}" for name in products)
+        raise ValueError(
+            f"Expected kernel={possible} with basis='grid', got {estimator.kernel!r}. Use {possible} or 'auto'."
+        )
     if not isinstance(estimator.learn_hyperparameters, bool | np.bool_):
         raise ValueError(f"Expected learn_hyperparameters True or False, got {estimator.learn_hyperparameters!r}.")
     if estimator._relevance and estimator.covariance not in ("auto", "meanfield"):
@@ -46,7 +64,7 @@ def read_options(estimator: Any) -> Options:
             f"Expected basis 'auto' for a relevance vector machine, got {estimator.basis!r}. Its functions are kernels "
             "at the training rows."
         )
-    if estimator.mean == "linear" and "logistic" in estimator._likelihoods:
+    if estimator.mean == "linear" and estimator._labels:
         raise ValueError("Expected mean 'constant' for a classifier, got 'linear'. Labels have no linear trend.")
     _check_rows_covariance(estimator)
     _check_solved(estimator)
@@ -93,7 +111,7 @@ def _check_solved(estimator: Any) -> None:
     """What optimizer="preconditioned" can do: Fourier features under Gaussian noise, solved for without steps."""
     if estimator.optimizer != "preconditioned":
         return
-    if "gaussian" not in estimator._likelihoods or estimator._relevance or likelihood_of(estimator) != "gaussian":
+    if estimator._relevance or not LIKELIHOODS[likelihood_of(estimator)].fixed_sites:
         raise ValueError(
             "Expected optimizer 'auto' or 'adagrad' here, got 'preconditioned', which solves for Gaussian noise. Take "
             "QSGPRegressor with likelihood 'gaussian', or leave optimizer at 'auto'."
@@ -120,7 +138,9 @@ def folder(checkpoint: Any) -> str | None:
 
 
 def likelihood_of(estimator: Any) -> str:
-    return str(estimator._likelihoods[0] if estimator.likelihood == "auto" else estimator.likelihood)
+    return (
+        likelihood_names(labels=estimator._labels)[0] if estimator.likelihood == "auto" else str(estimator.likelihood)
+    )
 
 
 def device(name: Any) -> str:

@@ -26,7 +26,7 @@ def _takes_portions(estimator: Estimator) -> bool:
 
 
 class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
-    _likelihoods = ("gaussian", "laplace")
+    _labels = False
 
     @all_or_nothing
     @with_callbacks
@@ -464,7 +464,7 @@ class QSRVMRegressor(_Regressor):
 
 
 class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
-    _likelihoods = ("logistic",)
+    _labels = True
 
     @all_or_nothing
     @with_callbacks

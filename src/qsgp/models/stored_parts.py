@@ -9,6 +9,7 @@ from torch import Tensor
 
 from qsgp.files import FileError
 from qsgp.memory import Need, readable
+from qsgp.posteriors.posteriors import ClosedForm, kind_of
 from qsgp.training.options import SMALL
 
 _MOST_POINTS = 401  # of quadrature: more would be no likelihood of ours
@@ -36,7 +37,6 @@ _ENTRIES: dict[str, set[type]] = {
     "classes_": {str, int, float, bool},
 }
 _POSITIVE = {"trust", "scaling.x_scale", "scaling.y_scale", "kernel.lengthscale", "kernel.variance"}
-_POSITIVE |= {"likelihood.noise_variance", "likelihood.scale"}
 _NOT_NEGATIVE = {"blend", "noise", "weight"}
 _ALIKE = {"x", "A", "U", "Z", "table"}  # of one floating type, with those of the kernel
 
@@ -63,7 +63,7 @@ def check_memory(about: dict[str, Any], tensors: dict[str, Tensor], limit: int, 
     """The model takes ``limit`` at most; if its user has not named one, also no more than such a file may claim."""
     posterior, need = about["posterior"], memory_of(about["posterior"], tensors)
     size = sum(tensor.nbytes for tensor in tensors.values())
-    usual = posterior["kind"] == "closed form" and len(tensors["x"]) <= SMALL
+    usual = posterior["kind"] == ClosedForm.kind and len(tensors["x"]) <= SMALL
     if not (trusted or usual):
         limit = min(limit, max(_LITTLE, _TIMES * size))
     if need.total > limit:
@@ -77,7 +77,7 @@ def memory_of(posterior: dict[str, Any], tensors: dict[str, Tensor]) -> Need:
     """Bytes that are made of the parts: matrices of rows and of support points, draws, frequencies, quadrature."""
     d, outputs = len(tensors["scaling.x_mean"]), len(tensors["scaling.y_mean"])
     parts = {"the file": sum(tensor.nbytes for tensor in tensors.values())}
-    if posterior["kind"] == "closed form":
+    if posterior["kind"] == ClosedForm.kind:
         parts["matrices of rows"] = 8 * len(tensors["x"]) ** 2 * (5 + outputs)
     if "U" in tensors:
         parts["matrices of support points"] = 8 * len(tensors["U"]) ** 2 * (3 + 2 * _groups(tensors))
@@ -155,7 +155,7 @@ def _check_said_twice(about: dict[str, Any], tensors: dict[str, Tensor], width: 
 
 def _shapes(posterior: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, tuple[int | None, ...]]:
     """Of every tensor of the posterior and the scales; None is any length."""
-    d, outputs, kind = len(tensors["scaling.x_mean"]), len(tensors["scaling.y_mean"]), posterior["kind"]
+    d, outputs = len(tensors["scaling.x_mean"]), len(tensors["scaling.y_mean"])
     found: dict[str, tuple[int | None, ...]] = {
         "scaling.x_mean": (d,),
         "scaling.x_scale": (d,),
@@ -170,16 +170,4 @@ def _shapes(posterior: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, 
         points = len(tensors["U"])
         found |= {"U": (points, d), "noise": (points, None) if tensors["noise"].ndim else ()}
         found |= {"trust": ()} if "trust" in tensors else {}
-    if kind == "closed form":
-        n = len(tensors["x"])
-        return found | {"x": (n, d), "Y": (n, outputs), "weight": (n,), "xi": (n, outputs)}
-    if kind == "kernel functions at rows":
-        return found | {"x": (None, d), "A": (len(tensors["x"]), None)}
-    if kind == "fourier weights":
-        return found | {"table": (posterior["m"], None)}
-    found["table"] = (posterior["m"], outputs + posterior["k"] + 1)
-    if posterior["basis"] == "Grid":
-        return found | {"positions": (posterior["m"], d)}
-    if posterior["basis"] == "Whitened":
-        return found | {"centres": (posterior["m"], d), "root": (posterior["m"], posterior["m"])}
-    return found if posterior["basis"] == "Fourier" else found | {"Z": (posterior["m"], d)}
+    return found | kind_of(posterior).shapes(posterior, tensors, d, outputs)

@@ -72,7 +72,7 @@ class Blocks:
         inverse = torch.cholesky_inverse(support.factor.double()).to(x)
         variance = float(basis.kernel.variance)
         known = None
-        if fusible(x) and site is None:
+        if fusible(x) and site is None and basis.kernel.name in engine.KERNELS:
             known = cuda_step.Known.of(x, omega, U, basis.kernel.lengthscale)
         sizes = (n_tilde, m_tilde // 2, variance, known)
         return cls(x, Y, float(sigma2), basis, omega, U, inverse, *sizes, site, precision)
@@ -128,7 +128,7 @@ def residual(blocks: Blocks, state: BlockState, batch: Draw) -> Float[Tensor, "l
     f = blocks.scale * phi_v(blocks, torch.cat([x_l, blocks.U]), pair_j, state.V[j])
     error = blocks.inverse @ (f[len(x_l) :] - state.a)
     fixed = (kernel.lengthscale, kernel.variance)
-    f = f[: len(x_l)] - engine.k_v(x_l, blocks.U, error, *fixed, kernel=engine.kernel_name(kernel.degrees))
+    f = f[: len(x_l)] - engine.k_v(x_l, blocks.U, error, *fixed, kernel=kernel.name)
     if blocks.site is not None:
         return len(blocks.x) / blocks.n_tilde * blocks.site.slope(Y_l, f)
     f[:, : Y_l.shape[1]] -= Y_l
@@ -171,12 +171,13 @@ def step(blocks: Blocks, state: BlockState, batch: Draw, rate: float, decay: flo
 def stepper(blocks: Blocks, state: BlockState, rate: float, decay: float = 0.0) -> Callable[[], None]:
     """Draw and step as one call; on a GPU one replayed graph of fused kernels."""
     check_positive("rate", rate, "Steps go down the gradient; the paper's rate is 0.1.")
-    fused = fusible(blocks.x) and blocks.site is None and cuda_step.suits(blocks, state.V.shape[1])
+    known = blocks.basis.kernel.name in engine.KERNELS
+    fused = fusible(blocks.x) and blocks.site is None and known and cuda_step.suits(blocks, state.V.shape[1])
 
     def once() -> None:
         batch = draw(blocks)
         if fused:
-            cuda_step.step(blocks, state, batch, rate, decay, engine.kernel_name(blocks.basis.kernel.degrees))
+            cuda_step.step(blocks, state, batch, rate, decay, blocks.basis.kernel.name)
         else:
             step(blocks, state, batch, rate, decay)
 

@@ -9,7 +9,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from qsgp.interfaces import Basis, DensePriorBasis, Likelihood
-from qsgp.likelihoods import Gaussian
 from qsgp.paper import bounds, control_variates
 from qsgp.paper import theorems as estimators
 from qsgp.paper.chevron import Chevron
@@ -230,9 +229,10 @@ def constant_terms(
     """Proposition 2; for other likelihoods its part without data. None for a dense S: log |S| is not estimated."""
     if drawn.S_ji is not None:
         return {}
-    if not isinstance(likelihood, Gaussian):
+    if not likelihood.fixed_sites:
         return {"constant": drawn.outputs * (-m / len(drawn.s) * drawn.s.log().sum() - m)}
     sigma2 = likelihood.noise_variance
+    assert sigma2 is not None
     root = 1.0 if weight is None else weight.sqrt()
     constant = sum(estimators.constant_loss(root * target, drawn.s, sigma2, n, m) for target in y.mT)
     if weight is not None:  # n log(2 pi sigma2) counts every point once

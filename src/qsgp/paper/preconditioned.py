@@ -59,7 +59,7 @@ def direction(
     pair_i, i = rows_of(blocks, batch.start[0])
     x_l, rho = blocks.x[batch.l], residual(blocks, state, batch)
     fixed = (kernel.lengthscale, kernel.variance)
-    at_support = engine.k_v(blocks.U, x_l, rho, *fixed, kernel=engine.kernel_name(kernel.degrees)) + state.a
+    at_support = engine.k_v(blocks.U, x_l, rho, *fixed, kernel=kernel.name) + state.a
     # one product for both: rows l weigh rho, support points what is taken off
     rows, weights = torch.cat([x_l, blocks.U]), torch.cat([rho, -(spectral.T @ at_support)])
     return i, blocks.scale * (phit_r(blocks, rows, pair_i, weights) + state.V[i])

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from qsgp.interfaces import Basis, Likelihood, Source
-from qsgp.likelihoods import Gaussian
 from qsgp.paper.chevron import Chevron
 from qsgp.paper.support import Support
 
@@ -23,7 +22,7 @@ class Problem:
     @property
     def needs_support(self) -> bool:
         """Sites take eta and xi from the support set even when no control variate is wanted."""
-        return not isinstance(self.likelihood, Gaussian)
+        return not self.likelihood.fixed_sites
 
 
 def at_hyperparameters(problem: Problem, theta: dict[str, Tensor]) -> tuple[Basis, Likelihood]:

@@ -13,7 +13,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from qsgp.checks import check_choice, check_positive
-from qsgp.likelihoods import Gaussian
 from qsgp.paper import control_variates
 from qsgp.paper.objective import (
     Bound,
@@ -105,7 +104,8 @@ def step(problem: Problem, state: State, settings: Settings) -> tuple[State, Inf
     drawn = Drawn.of(batch, state.named(leaf), problem.covariance, basis, columns, x)
 
     terms = prior_terms(drawn, values, m) | constant_terms(drawn, y, weight, likelihood, n, m)
-    if isinstance(likelihood, Gaussian):
+    if likelihood.fixed_sites:
+        assert likelihood.noise_variance is not None
         terms |= gaussian_terms(drawn, x, y, weight, likelihood.noise_variance, values, settings.control, n, m)
     else:
         assert values is not None

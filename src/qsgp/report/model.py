@@ -7,12 +7,6 @@ import numpy as np
 from qsgp.memory import readable
 from qsgp.report.page import number
 
-_KERNELS = {
-    "rbf": "squared exponential (rbf): very smooth functions",
-    "matern12": "Matérn 1/2: rough functions",
-    "matern32": "Matérn 3/2: functions with a slope",
-    "matern52": "Matérn 5/2: smooth functions",
-}
 _BASES = {
     "Fourier": "random Fourier features",
     "Inducing": "inducing points",
@@ -25,22 +19,25 @@ _BASES = {
 def in_words(model: Any, target: str) -> list[str]:
     """One line each: kind and kernel, what was solved, noise, training, memory, recalibration."""
     header, tensors = model._posterior.parts()
-    lines = [f"Kernel: {_KERNELS.get(model.kernel_, model.kernel_)}, with one lengthscale for each input."]
+    likelihood = model._posterior.likelihood
+    lines = [f"Kernel: {model._posterior.kernel.words}, with one lengthscale for each input."]
     lines.append(_what(model, header, {name: len(value) for name, value in tensors.items() if value.ndim}))
     if model.mean == "linear":
         lines.append("A linear trend of the inputs stands beside the process.")
     signal = np.sqrt(np.ravel(model.signal_variance_))
     if hasattr(model, "classes_"):
         lines.append(
-            f"Labels by the logistic likelihood, {'one process' if len(model.classes_) == 2 else 'one process a class'}"
-            f"; deviation of the log odds before seeing data: {number(float(signal[0]))}."
+            f"Labels by the {likelihood.words} likelihood, "
+            f"{'one process' if len(model.classes_) == 2 else 'one process a class'}; "
+            f"deviation of the {getattr(likelihood, 'meaning', 'function')} before seeing data: "
+            f"{number(float(signal[0]))}."
         )
     else:
         noise = np.sqrt(np.ravel(model.noise_variance_))
-        kind = "Laplace (heavy tails)" if header["likelihood"] == "laplace" else "Gaussian"
         of = f"in the unit of {target}" if len(noise) == 1 else "for each output"
         lines.append(
-            f"Noise: {kind}; deviation of the noise {_listed(noise)}, of the function {_listed(signal)}, {of}."
+            f"Noise: {likelihood.words}; deviation of the noise {_listed(noise)}, of the function {_listed(signal)}, "
+            f"{of}."
         )
     lines.append(_how(model))
     if (memory := getattr(model, "memory_", None)) is not None:
@@ -58,7 +55,7 @@ def _what(model: Any, header: dict[str, Any], rows: dict[str, int]) -> str:
     if kind == "closed form":
         return f"Posterior: exact, solved in closed form on {rows['x']:,} training rows."
     if kind == "kernel functions at rows":
-        mean = "exact mean" if header["likelihood"] == "gaussian" else "mean"
+        mean = "exact mean" if model._posterior.likelihood.fixed_sites else "mean"
         return (
             f"Posterior: the {mean} over {rows['x']:,} training rows, solved by blocks of rows; variances with the "
             f"help of {rows.get('U', 0):,} of them."

@@ -22,7 +22,6 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from qsgp.factor import NotPositiveDefinite, cholesky
 from qsgp.interfaces import Kernel, Likelihood
 from qsgp.kernels import gram
-from qsgp.likelihoods import Gaussian
 
 K = TypeVar("K", bound=Kernel)
 L = TypeVar("L", bound=Likelihood)
@@ -182,7 +181,7 @@ def _tightened(
         new = likelihood.optimal_xi(y, mean, mean.square() + variance)
         return new, float(solved.evidence), float((new - at).abs().max()) < 1e-5 * (1 + float(new.max()))
 
-    settled = isinstance(likelihood, Gaussian)
+    settled = likelihood.fixed_sites
     while not settled:
         once, _, settled = tighter(xi)
         yield once
@@ -329,7 +328,7 @@ class _Objective:
 
     def limits(self, least_noise: float) -> list[tuple[float, float]]:
         low, high = _LOG_NOISE_RANGE
-        if least_noise > 0 and isinstance(self._likelihood, Gaussian):
+        if least_noise > 0 and self._likelihood.fixed_sites:
             low = min(max(low, math.log(least_noise)), high)
         sizes = [sum(value.numel() for value in part.values()) for part in (self._own, self._noise)]
         return [_LOG_RANGE] * sizes[0] + [(low, high)] * sizes[1]
@@ -360,7 +359,7 @@ class _Objective:
                 tighten(Gram, likelihood, y, weight, xi, rounds) for y, xi in zip(columns, firsts, strict=True)
             ]
         sites = [Sites.of(likelihood, y, xi, weight) for y, xi in zip(columns, self._xis, strict=True)]
-        return evidence_of(Gram, sites, isinstance(likelihood, Gaussian))
+        return evidence_of(Gram, sites, likelihood.fixed_sites)
 
 
 class _Halted(Exception):

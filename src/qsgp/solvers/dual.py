@@ -213,7 +213,7 @@ def _exact(
 
 def product(kernel: SpectralKernel, x: Tensor, z: Tensor, V: Tensor) -> Tensor:
     """k(x, z) V, nothing stored."""
-    return engine.k_v(x, z, V, kernel.lengthscale, kernel.variance, kernel=engine.kernel_name(kernel.degrees))
+    return engine.k_v(x, z, V, kernel.lengthscale, kernel.variance, kernel=kernel.name)
 
 
 def spectral(kernel: Kernel) -> SpectralKernel:

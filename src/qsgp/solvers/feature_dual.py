@@ -52,8 +52,9 @@ class Features:
         """Functions of each block, and the frequencies of their pairs."""
         for first in range(0, self.basis.m, self.m_tilde):
             end = min(first + self.m_tilde, self.basis.m)
-            drawn = engine.Drawn(self.basis.seed, first // 2, (end - first) // 2, self.basis.kernel.degrees)
-            yield slice(first, end), drawn if self.omega is None else self.omega[first // 2 : end // 2]
+            part = slice(first // 2, end // 2)
+            drawn = engine.drawn(self.basis.kernel, self.basis.seed, part.start, part.stop - part.start)
+            yield slice(first, end), drawn if self.omega is None else self.omega[part]
 
     def times(self, V: Float[Tensor, "m c"], x: Float[Tensor, "t d"] | None = None) -> Float[Tensor, "t c"]:
         """Phi V, at ``x`` when given."""

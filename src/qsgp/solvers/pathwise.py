@@ -29,7 +29,7 @@ def prior_draws(
     draws = [
         engine.phi_v(
             x,
-            engine.Drawn(seed, s * pairs, pairs, kernel.degrees),
+            engine.drawn(kernel, seed, s * pairs, pairs),
             w[:, s : s + 1].contiguous(),
             kernel.lengthscale,
             kernel.variance,

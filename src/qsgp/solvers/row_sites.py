@@ -2,9 +2,8 @@
 
 c1 f - lambda f^2 / 2 in place of log g(f) makes a row an equation with target c1 / lambda and noise 1 / lambda.
 Gaussian sites are quadratic themselves and stay as they are. Laplace sites are bounded (Q): their curvature is no
-guide, being 0 nearly everywhere. For logistic ones the parabola touches E log g itself, whose optimum is that of the
-variational objective; bound (Q), touching log g, is loose where f is uncertain, and the mean runs away there. All need
-a variance of f at the row. It comes from the posterior draws, columns of the same system (`pathwise`): nothing but the
+guide, being 0 nearly everywhere. Logistic ones have a parabola of their own (`Logistic.parabola`). All need a variance
+of f at the row. It comes from the posterior draws, columns of the same system (`pathwise`): nothing but the
 visit's own values is needed.
 """
 
@@ -14,11 +13,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from qsgp.interfaces import Likelihood, SpectralKernel
-from qsgp.likelihoods import Gaussian, Logistic
+from qsgp.interfaces import Likelihood, OwnParabola, SpectralKernel
 from qsgp.solvers.pathwise import noise_draws, prior_draws
 
-_SMALL = 1e-2  # a mean that may as well be 0: the quotient below it loses digits
 LEAST = 1e-4  # precision of a site that tells nothing more; its noise would have no digits left in float32
 
 
@@ -90,7 +87,7 @@ class RowSites:
         ``variance`` of f at the rows is needed when there are no draws to tell it."""
         outputs, groups, prior = self.Y.shape[1], self.noise.shape[1], self.prior[rows]
         target = self.Y[rows]
-        if not isinstance(self.likelihood, Gaussian):
+        if not self.likelihood.fixed_sites:
             if variance is None:
                 # of all draws: one output has few, and what rows leave open differs little between outputs
                 variance = (prior - f[:, outputs:]).square().mean(1, keepdim=True)
@@ -114,19 +111,13 @@ def quadratic_sites(
     likelihood: Likelihood, y: Float[Tensor, "*s"], mean: Float[Tensor, "*s"], variance: Float[Tensor, "*s"]
 ) -> tuple[Float[Tensor, "*s"], Float[Tensor, "*s"]]:
     """c1 and lambda of the sites about f ~ N(mean, variance)."""
-    if not isinstance(likelihood, Logistic):
-        xi = likelihood.optimal_xi(y, mean, mean.square() + variance)
-        _, linear, quadratic = likelihood.quadratic_bound(y, xi)
-        return linear, (-2 * quadratic).clamp_min(LEAST)
-    # E log g = y m / 2 - phi(m), phi even. Its curvature falls on both sides of 0, so phi is concave in m^2 and the
-    # parabola that touches it at m, of curvature phi'(m) / m, lies above: steps of Newton's would overshoot.
-    with torch.enable_grad():
-        at = torch.where(mean.abs() < _SMALL, _SMALL, mean).detach().requires_grad_()
-        value = likelihood.expected_log_site(y, at, variance.detach().sqrt()).sum()
-        (slope,) = torch.autograd.grad(value, at)
-    return 0.5 * y, ((0.5 * y - slope) / at.detach()).clamp_min(LEAST)
+    if isinstance(likelihood, OwnParabola):
+        return likelihood.parabola(y, mean, variance)
+    xi = likelihood.optimal_xi(y, mean, mean.square() + variance)
+    _, linear, quadratic = likelihood.quadratic_bound(y, xi)
+    return linear, (-2 * quadratic).clamp_min(LEAST)
 
 
 def groups_of(likelihood: Likelihood, outputs: int) -> int:
     """How many noises: outputs with Gaussian noise share theirs, other sites curve each in its own way."""
-    return 1 if isinstance(likelihood, Gaussian) else outputs
+    return 1 if likelihood.fixed_sites else outputs

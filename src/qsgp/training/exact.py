@@ -14,7 +14,6 @@ from torch import Tensor
 
 from qsgp.factor import cholesky
 from qsgp.interfaces import Likelihood, SpectralKernel
-from qsgp.likelihoods import Gaussian
 from qsgp.posteriors.posteriors import KernelFunctionsAtRows
 from qsgp.posteriors.spread import Spread
 from qsgp.solvers.dual import product
@@ -29,7 +28,7 @@ WORK_OF_ROUNDS = 16  # for each output whose sites are tightened
 
 def affordable(seconds: float, likelihood: Likelihood, outputs: int) -> int:
     """Rows whose exact GP can be had in so many seconds on this CPU as busy as it is now."""
-    units = WORK if isinstance(likelihood, Gaussian) else WORK_OF_ROUNDS * groups_of(likelihood, outputs)
+    units = WORK if likelihood.fixed_sites else WORK_OF_ROUNDS * groups_of(likelihood, outputs)
     return int(PROBE * (max(seconds, 0.0) / (units * _seconds_of_a_factor())) ** (1 / 3))
 
 
@@ -62,13 +61,13 @@ def exact_gp(
     outputs = sites.Y.shape[1]
     every = torch.arange(len(x), device=x.device)
     target, before = sites.Y, None
-    if not isinstance(sites.likelihood, Gaussian):
+    if not sites.likelihood.fixed_sites:
         target = sites.right(every, torch.zeros_like(sites.Y), kernel.diag(x)[:, None])
     while True:
         spread = Spread.build(kernel, x, sites.noise)
         A = _solved(spread, target)
         posterior = KernelFunctionsAtRows(kernel, sites.likelihood, x, A, outputs, seed, spread)
-        if isinstance(sites.likelihood, Gaussian):
+        if sites.likelihood.fixed_sites:
             return posterior
         mean = posterior.pieces(x)[0]
         change = float((mean - (0 if before is None else before[0])).abs().max())

@@ -7,7 +7,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from qsgp.interfaces import Likelihood
-from qsgp.likelihoods import Logistic
 from qsgp.posteriors.posteriors import FourierWeights, KernelFunctionsAtRows
 from qsgp.solvers.pathwise import blended
 from qsgp.training.trained import Record
@@ -85,7 +84,7 @@ def raised(
     Evidence of some rows may take a function for noise-free that has jumps, as targets of a few levels have: intervals
     would be far too narrow. The mean does not suffer and keeps its noise.
     """
-    if not likelihood.parameters():  # logistic sites have no noise
+    if not likelihood.parameters():  # labels have no noise
         return likelihood
     ((name, learned),) = likelihood.parameters().items()
     candidates = [likelihood.with_parameters({name: learned + 0.1 * k}) for k in range(101)]
@@ -101,7 +100,7 @@ def scores(
 ) -> Record:
     """Of standardised targets, over all outputs: ``rmse``, or ``error`` of classes, and ``mnlp``."""
     found: Record = {"mnlp": _mnlp(likelihood, Y, mean, variance, weight)}
-    if not isinstance(likelihood, Logistic):
+    if not likelihood.labels:
         return {"rmse": _mean((Y.double() - mean.double()).square(), weight) ** 0.5} | found
     right = Y * mean > 0 if Y.shape[1] == 1 else (Y.argmax(1) == mean.argmax(1))[:, None]
     return {"error": 1 - _mean(right.double(), weight)} | found

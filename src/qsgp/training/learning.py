@@ -16,9 +16,10 @@ from qsgp.hyperparameters.prior import lengthscale_prior
 from qsgp.hyperparameters.screening import first_lengthscales
 from qsgp.hyperparameters.small_tables import Watch
 from qsgp.interfaces import Kernel, Likelihood
+from qsgp.kernels import AUTO, Tied, factorising, hyperparameters
 from qsgp.kernels import BY_NAME as KERNELS
-from qsgp.kernels import Tied, hyperparameters
-from qsgp.likelihoods import Gaussian, Laplace, Logistic
+from qsgp.likelihoods import BY_NAME as LIKELIHOODS
+from qsgp.likelihoods import Gaussian, first_guess
 from qsgp.solvers.closed_form import density_of_others, fit_hyperparameters
 from qsgp.training.options import LEARN_POINTS, Options
 
@@ -57,7 +58,7 @@ def learn(
     With Gaussian noise and rows beyond those, the kernel is the one that predicts these best. Tables for the closed
     form have a road of their own (`small_tables`). ``units``: what 1 of each standardised input was before.
     """
-    n, sites = len(x), first_likelihood(options.likelihood)
+    n, sites, noise = len(x), first_guess(options.likelihood), LIKELIHOODS[options.likelihood]
     # A matrix of a thousand rows is not worth the way to a GPU and back.
     device = options.device if most > LEARN_POINTS else "cpu"
     if not options.learn_hyperparameters or n < _LEAST_LEARNED:
@@ -69,15 +70,14 @@ def learn(
         return x[rows].to(**double), Y[rows].to(**double), weight[rows].to(**double)
 
     watch = Watch(halt, left)
-    hurried = left() < _LITTLE_TIME and options.likelihood != "logistic" and device == "cpu"
-    if hurried and options.likelihood == "laplace":  # sites take rounds; the variance of errors says nearly as much
-        kernel, noise = learn_small(x, Y, weight, replace(options, likelihood="gaussian"), most, watch, units)
-        assert isinstance(noise, Gaussian)
-        return kernel, Laplace((noise.noise_variance / 2).sqrt())
+    hurried = left() < _LITTLE_TIME and not noise.labels and device == "cpu"
+    if hurried and not noise.fixed_sites:  # sites take rounds; the variance of errors says nearly as much
+        kernel, numbers = learn_small(x, Y, weight, replace(options, likelihood=Gaussian.name), most, watch, units)
+        return kernel, noise.of_noise(numbers.noise_variance)
     if not options.wants_table(n) or hurried:
         return learn_small(x, Y, weight, options, most, watch, units)
-    if options.likelihood == "logistic" and x.shape[1] > many_inputs.MANY:
-        as_numbers = replace(options, likelihood="gaussian")
+    if noise.labels and x.shape[1] > many_inputs.MANY:
+        as_numbers = replace(options, likelihood=Gaussian.name)
         kernel, _ = learn(x, Y - Y.mean(0), weight, as_numbers, most, halt, spare, left, units)
         some = some_rows(n, most, options.seed)
         parts = taken(some[: len(some) * 3 // 4]), taken(some[len(some) * 3 // 4 :])
@@ -128,7 +128,7 @@ def learn(
             next_one = (time.monotonic() - began) * _GROWTH**3 * 8 / iterations
             more = rows * _GROWTH <= min(spare, n) and next_one < left()
             rows, iterations = int(rows * _GROWTH) if more else rows, 8
-        found = judged(found, rows) if options.likelihood == "gaussian" else found
+        found = judged(found, rows) if noise.fixed_sites else found
         most = max(most, rows)
     kernel, sites, _ = search(found[:1], most, 60, 1e-5)[0]
     return on(kernel.kernel if isinstance(kernel, Tied) else kernel, "cpu"), on(sites, "cpu")
@@ -145,8 +145,8 @@ def learn_small(
 ) -> tuple[Kernel, Likelihood]:
     """For the closed form: lengthscales shrunk towards each other, variances that rows left out confirm."""
     n, d = x.shape
-    classes = options.likelihood == "logistic"
-    sites = first_likelihood("gaussian" if classes else options.likelihood)
+    classes = LIKELIHOODS[options.likelihood].labels
+    sites = first_guess(Gaussian.name if classes else options.likelihood)
     targets = Y.double()
     if classes:  # the evidence of the labels, taken for numbers, tells the lengthscales (see `many_inputs`)
         most = min(max(most, _LABELS), n if few_labels(weight) else n * 3 // 4)
@@ -167,15 +167,21 @@ def learn_small(
     noise = _NOISE_OF_LABELS if classes else 0.0
     found = small_tables.learned(candidates, sites, rows, [*few, min(n, most)], watch, free, noise)
     if classes:
-        found = [for_classes(found, (all_rows[0], Y.double(), all_rows[2]), most, options.seed, watch)]
+        rows_of_labels, label = (all_rows[0], Y.double(), all_rows[2]), first_guess(options.likelihood)
+        found = [for_classes(found, label, rows_of_labels, most, options.seed, watch)]
     kernel, sites = small_tables.widened(found, rows(min(n, most)), watch)
     return kernel.kernel if isinstance(kernel, Tied) else kernel, sites
 
 
 def for_classes(
-    finalists: list[small_tables.Found], rows: tuple[Tensor, Tensor, Tensor], known: int, seed: int, watch: Watch
+    finalists: list[small_tables.Found],
+    label: Likelihood,
+    rows: tuple[Tensor, Tensor, Tensor],
+    known: int,
+    seed: int,
+    watch: Watch,
 ) -> small_tables.Found:
-    """What the labels of ``known`` rows, taken for numbers, have told, for the logistic likelihood.
+    """What the labels of ``known`` rows, taken for numbers, have told, for the likelihood ``label``.
 
     Other rows choose how large the functions are, and the finalist of more parameters only if it is surely better; of
     few rows the evidence chooses alone.
@@ -189,16 +195,16 @@ def for_classes(
     n, outputs = rows[1].shape
     count = int(LEARN_POINTS / math.sqrt(outputs))
     if few_labels(rows[2]):
-        best = replace(finalists[-1], likelihood=Logistic())
+        best = replace(finalists[-1], likelihood=label)
         return small_tables.searched([best], part(some_rows(n, count, seed)), watch, 0.0, 20, 1e-4)[0]
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))  # as `some_rows` has it
     trial = part(order[: min(known, count * 3 // 4)]), part(order[known : known + _FEW_JUDGES])
-    tried = [many_inputs.with_best_variance(each.kernel, Logistic(), *trial, watch.halt) for each in finalists[::-1]]
+    tried = [many_inputs.with_best_variance(each.kernel, label, *trial, watch.halt) for each in finalists[::-1]]
     best, (kernel, density) = finalists[-1], tried[0]
     for each, (other, higher) in zip(finalists[-2::-1], tried[1:], strict=True):
         if small_tables.surely_better(higher, density, torch.ones_like(density)):
             best, kernel, density = each, other, higher
-    best = replace(best, kernel=kernel, likelihood=Logistic())
+    best = replace(best, kernel=kernel, likelihood=label)
     if outputs > _FEW_CLASSES:
         return best
     return small_tables.searched([best], part(some_rows(n, count, seed)), watch, 0.0, 20, 1e-4)[0]
@@ -218,8 +224,8 @@ def standardised(Y: Float64[Tensor, "n o"], weight: Float64[Tensor, " n"]) -> Fl
 
 def kernel_names(options: Options) -> list[str]:
     if options.basis == "grid":
-        return ["rbf"]  # the one kernel that is a product over its inputs
-    return ["matern32", "rbf", "matern52"] if options.kernel == "auto" else [options.kernel]
+        return list(factorising())
+    return list(AUTO) if options.kernel == "auto" else [options.kernel]
 
 
 def first_kernels(x: Float[Tensor, "n d"], options: Options, units: Float[Tensor, " d"] | None) -> list[Kernel]:
@@ -262,10 +268,3 @@ def bulk(x: Float[Tensor, "n d"]) -> Float64[Tensor, " d"]:
 def on(part: P, device: str) -> P:
     """A kernel or likelihood with its parameters on ``device``."""
     return part.with_parameters({name: value.to(device) for name, value in part.parameters().items()})
-
-
-def first_likelihood(name: str) -> Likelihood:
-    variance = torch.tensor(0.1, dtype=torch.float64)
-    if name == "gaussian":
-        return Gaussian(variance)
-    return Laplace(variance.sqrt()) if name == "laplace" else Logistic()

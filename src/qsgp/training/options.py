@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from qsgp.likelihoods import BY_NAME as LIKELIHOODS
 from qsgp.memory import Need, check_fits, readable
 
 SMALL = 3000  # rows that go to the closed form
@@ -140,7 +141,7 @@ class Options:
 
     def groups(self, outputs: int) -> int:
         """Variances that a model of so many outputs has: other sites than Gaussian ones curve each in its own way."""
-        return 1 if self.likelihood == "gaussian" else outputs
+        return 1 if LIKELIHOODS[self.likelihood].fixed_sites else outputs
 
 
 @dataclass(frozen=True)
@@ -215,7 +216,7 @@ def sized(n: int, d: int, outputs: int, options: Options, *, closed_form: bool =
     learned = LEARN_POINTS
     if (options.wants_dual or options.solved) and not closed_form:  # the evidence of k rows costs k^3
         # sites that are not Gaussian are tightened at every step of the search
-        most = pace.learn_points if options.likelihood == "gaussian" else pace.learn_points // 2
+        most = pace.learn_points if LIKELIHOODS[options.likelihood].fixed_sites else pace.learn_points // 2
         learned = max(learned, int(most * min(1.5, (seconds / SECONDS) ** (1 / 3))))
     newton = options.optimizer == "auto" and m <= MOST_FEATURES
     summed = m <= MOST_FEATURES and not options.wants_steps
@@ -234,7 +235,7 @@ def sized(n: int, d: int, outputs: int, options: Options, *, closed_form: bool =
         dual_rows=rows,
         held_out=min(pace.held_out, (n if options.solved else rows) // 20),
         # sites that are not Gaussian are tightened in rounds, each of which costs a factor
-        exact_rows=min(pace.exact_rows if options.likelihood == "gaussian" else 2 * learned, rows),
+        exact_rows=min(pace.exact_rows if LIKELIHOODS[options.likelihood].fixed_sites else 2 * learned, rows),
         block=min(pace.block, rows),
         variance_points=min(pace.variance_points, rows),
         draws=draws,

@@ -17,7 +17,6 @@ from torch import Tensor
 from qsgp.bases import Fourier
 from qsgp.factor import cholesky
 from qsgp.interfaces import Basis, Likelihood, SpectralKernel
-from qsgp.likelihoods import Gaussian
 from qsgp.memory import Need, check_fits
 from qsgp.paper.chevron import Chevron
 from qsgp.paper.state import Rows
@@ -71,7 +70,7 @@ class Accumulated:
     def _add(self, x: Tensor, Y: Tensor, weight: Tensor) -> "Accumulated":
         Phi = self.features(x)
         Y, weight = Y.to(Phi), weight.to(Phi)
-        if isinstance(self.likelihood, Gaussian):
+        if self.likelihood.fixed_sites:
             return self.with_sites(Phi, Y, weight, torch.ones_like(Y))
         grown = self
         for _ in range(_ROUNDS):

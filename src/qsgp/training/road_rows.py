@@ -26,7 +26,7 @@ from qsgp.hyperparameters import many_inputs
 from qsgp.hyperparameters.trend import MANY_MORE, followed
 from qsgp.interfaces import Kernel, Likelihood
 from qsgp.interrupt import Halt
-from qsgp.likelihoods import Gaussian, Laplace
+from qsgp.likelihoods import Gaussian
 from qsgp.posteriors.posteriors import KernelFunctionsAtRows
 from qsgp.posteriors.spread import Spread
 from qsgp.solvers.dual import Ahead, System, relaxation, shuffled, spectral
@@ -134,7 +134,7 @@ class Run:
     @property
     def fixed(self) -> bool:
         """Whether sites stay as they are."""
-        return isinstance(self.likelihood, Gaussian)
+        return self.likelihood.fixed_sites
 
     @property
     def timed(self) -> bool:
@@ -224,8 +224,9 @@ class Run:
     def _follow_trend(self) -> None:
         n, sizes, likelihood = self.rows.n + self.held_out.n, self.sizes, self.likelihood
         many_more = n >= MANY_MORE * sizes.learn_most and self.rows.x.shape[1] <= many_inputs.MANY
-        if not (isinstance(likelihood, Gaussian) and self.options.learn_hyperparameters and many_more):
+        if not (likelihood.fixed_sites and self.options.learn_hyperparameters and many_more):
             return
+        assert isinstance(likelihood, Gaussian)  # no other noise has fixed sites
         self.kernel, trials = followed(
             self.kernel,
             likelihood,
@@ -429,10 +430,11 @@ def resolution(kernel: Kernel, likelihood: Likelihood, options: Options, rows: i
 
 
 def _noise(likelihood: Likelihood) -> float:
-    """The variance that sites have about their f; a label says no more of it than a noise of 4 does."""
-    if isinstance(likelihood, Gaussian):
+    """The variance that sites have about their f; a logistic label says no more of it than a noise of 4 does."""
+    if likelihood.noise_variance is not None:
         return float(likelihood.noise_variance)
-    return 2 * float(likelihood.scale) ** 2 if isinstance(likelihood, Laplace) else 4.0
+    label, zero = torch.ones(1), torch.zeros(1)
+    return float(-0.5 / likelihood.quadratic_bound(label, zero).quadratic)
 
 
 def _rounding(kernel: Kernel, rows: int, dtype: torch.dtype, cuda: bool) -> float:

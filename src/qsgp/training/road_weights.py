@@ -17,7 +17,6 @@ from torch import Tensor
 from qsgp.data.rows import Rows
 from qsgp.interfaces import Basis, Degenerate, Likelihood
 from qsgp.interrupt import Halt
-from qsgp.likelihoods import Gaussian
 from qsgp.posteriors.posteriors import ClosedForm, Features
 from qsgp.training.held_out import raised, scores
 from qsgp.training.options import Options, Sizes
@@ -117,7 +116,7 @@ class _Passes:
         return self.total.add(rows.x, rows.Y, self._counted(rows.x, rows.weight))
 
     def _settled(self) -> bool:
-        return isinstance(self._likelihood, Gaussian) or self._change < _SETTLED or self.number >= _PASSES
+        return self._likelihood.fixed_sites or self._change < _SETTLED or self.number >= _PASSES
 
     def _added(
         self, total: Accumulated, start: int, end: int, posterior: ClosedForm | Features
@@ -125,7 +124,7 @@ class _Passes:
         """With the rows from ``start`` to ``end``, and the sum over them of how far their sites have moved."""
         x, Y, weight = self._rows.part(start, end)
         Y, xi, moved = Y.double(), self._xi[start:end], 0.0
-        if not isinstance(self._likelihood, Gaussian):
+        if not self._likelihood.fixed_sites:
             mean, variance = (part.double() for part in posterior.latent(x))
             before, xi = xi, total.common_xi(Y, mean, variance.mean(1))
             self._xi[start:end] = xi
@@ -134,6 +133,7 @@ class _Passes:
 
     def _counted(self, x: Float[Tensor, "l d"], weight: Float[Tensor, " l"]) -> Float[Tensor, " l"]:
         """How often rows count when what the functions lack is noise as well."""
-        if not (isinstance(self._basis, Degenerate) and isinstance(self._likelihood, Gaussian)):
+        if not (isinstance(self._basis, Degenerate) and self._likelihood.fixed_sites):
             return weight
+        assert self._likelihood.noise_variance is not None
         return weight / (1 + weight * self._basis.missing(x) / self._likelihood.noise_variance)

@@ -14,7 +14,6 @@ from qsgp.data.arrays import Arrays
 from qsgp.data.rows import Rows
 from qsgp.interfaces import Kernel, Likelihood
 from qsgp.interrupt import Halt
-from qsgp.likelihoods import Logistic
 from qsgp.posteriors.posteriors import ClosedForm, Posterior
 from qsgp.posteriors.spread import FEW
 from qsgp.training.options import LEARN_POINTS, Sizes
@@ -89,7 +88,7 @@ def better_than_nothing(trained: Trained, held: Rows, remedy: str) -> Trained:
     if not len(held.x):
         return trained
     own, Y = log_density(trained.posterior, held), held.Y.double()
-    if isinstance(trained.posterior.likelihood, Logistic):
+    if trained.posterior.likelihood.labels:
         rate = ((Y > 0).double().mean(0) * len(Y) + 1) / (len(Y) + 2)
         constant = torch.where(Y > 0, rate, 1 - rate).log().mean(1)
     else:

@@ -1,0 +1,37 @@
+"""The formulas of the kernels, by name. Each kernel's file holds its own; `qsgp.kernels.register` puts it here.
+
+The reference and the gradients call them. The C and Triton files have a few of them built in, which is faster; for any
+other kernel the reference takes over.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+# Kernels that the C and Triton files know, with the number that the C files know them by: 2 nu of a Matern kernel.
+KERNELS = {"rbf": 0, "matern12": 1, "matern32": 3, "matern52": 5}
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A kernel of unit variance and lengthscale: rho as a function of the distance r."""
+
+    profile: Callable[[Tensor], Tensor]
+    # rho and -rho'(r) / r as functions of r^2, which they may overwrite; None: the slope comes from autograd
+    value_and_slope: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None
+    steep: bool = False  # rho'(r) / r is infinite at r = 0
+
+    def slope(self, r: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """d rho / d (r^2) = rho'(r) / (2 r)."""
+        if self.value_and_slope is not None:
+            return -0.5 * self.value_and_slope(r.square())[1]
+        with torch.enable_grad():
+            at = r.detach().clamp_min(torch.finfo(r.dtype).tiny ** 0.5).requires_grad_()
+            (derivative,) = torch.autograd.grad(self.profile(at).sum(), at)
+        return derivative / (2 * at.detach())
+
+
+FORMULAS: dict[str, Formula] = {}

@@ -1,0 +1,91 @@
+"""Parts that posteriors put together for serving: plain tensor operations without qsgp (see `export`)."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from qsgp.bases import Fourier, Inducing, Whitened
+from qsgp.posteriors.spread import Spread
+
+
+class ServedKernel(nn.Module):
+    """k(x, Z) by formulas whose squared distances are float64: the root of a cancelled difference stays small."""
+
+    variance: Tensor
+    lengthscale: Tensor
+    Z: Tensor
+
+    def __init__(self, kernel: Any, Z: Tensor) -> None:
+        super().__init__()
+        self.profile = kernel.profile
+        self.register_buffer("lengthscale", kernel.lengthscale.double().cpu())
+        self.register_buffer("variance", kernel.variance.double().cpu())
+        self.register_buffer("Z", Z.double().cpu() / self.lengthscale)
+
+    def forward(self, z: Tensor) -> Tensor:
+        a = z.double() / self.lengthscale
+        square = (a.square().sum(1, keepdim=True) + self.Z.square().sum(1) - 2 * (a @ self.Z.mT)).clamp_min(0)
+        k = self.profile(square.sqrt())
+        return (self.variance * k).to(z.dtype)
+
+
+class ServedCosines(nn.Module):
+    omega: Tensor
+    phase: Tensor
+
+    def __init__(self, basis: Fourier) -> None:
+        super().__init__()
+        omega, phase = basis.columns(torch.arange(basis.m, device=basis.kernel.lengthscale.device))
+        self.register_buffer("omega", (omega / basis.kernel.lengthscale).mT.contiguous().cpu())
+        self.register_buffer("phase", phase.cpu())
+        self.amplitude = float((2 / basis.m * basis.kernel.variance).sqrt())
+
+    def forward(self, z: Tensor) -> Tensor:
+        return self.amplitude * torch.cos(z @ self.omega - self.phase)
+
+
+class ServedWhitened(nn.Module):
+    """k(x, Z) R for weights over whitened functions; R = 1 for those over k(x, z) themselves."""
+
+    root: Tensor
+
+    def __init__(self, basis: Inducing | Whitened) -> None:
+        super().__init__()
+        self.kernel, self.whitened = ServedKernel(basis.kernel, basis.Z), isinstance(basis, Whitened)
+        white = basis if isinstance(basis, Whitened) else basis.whitened
+        self.register_buffer("root", (white.root / white.kernel.variance.double().sqrt()).cpu())
+
+    def forward(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """The functions, and the prior variance that they lack."""
+        k = self.kernel(z.double())
+        white = k @ self.root
+        missing = (self.kernel.variance - white.square().sum(1, keepdim=True)).clamp_min(0)
+        return (white if self.whitened else k).to(z.dtype), missing
+
+
+class ServedSpread(nn.Module):
+    """Variance from draws about the mean and from support points, blended."""
+
+    root: Tensor
+    blend: Tensor
+
+    def __init__(self, spread: Spread) -> None:
+        super().__init__()
+        self.kernel = ServedKernel(spread.kernel, spread.U)
+        self.least, self.trust = 1e-12 * float(self.kernel.variance), spread.trust
+        self.register_buffer("blend", spread.blend.double().cpu())
+        eye = torch.eye(len(spread.U), dtype=torch.float64, device=spread.factor.device)
+        roots = [torch.linalg.solve_triangular(factor, eye, upper=False).mT.cpu() for factor in spread.factor]
+        self.register_buffer("root", torch.stack(roots))
+
+    def forward(self, z: Tensor, draws: Tensor) -> Tensor:
+        """``draws``: all of the first variance, then all of the next."""
+        known = self.kernel(z)
+        left = [self.kernel.variance - (known @ root).square().sum(1) for root in self.root]
+        variance, count = torch.stack(left, 1).clamp_min(self.least), draws.shape[1] // len(self.root)
+        if not count:
+            return self.trust * variance
+        square = torch.stack([part.square().sum(1) for part in draws.split(count, 1)], 1)
+        ratio, worth = self.blend.unbind(1)
+        return self.trust * (square + worth * ratio * variance) / (count + worth)
