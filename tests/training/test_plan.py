@@ -171,7 +171,7 @@ def test_numbers_of_a_plan():
     plan = planned(10**6, max_time=60.0)
     assert (plan.road, plan.device, plan.dtype, plan.max_time) == ("rows", "cpu", "float32", 60.0)
     assert plan.rows == plan.sizes.dual_rows < plan.given == 10**6 and plan.held_out == 1000
-    assert f"The model knows {plan.rows:,} of 1,000,000 rows" in str(plan) and "60 s" in str(plan)
+    assert f"The model knows {plan.rows:,} of 1,000,000 rows, drawn at random: as many as 60 s allow" in str(plan)
     closed = planned(800, device="cuda")
     assert (closed.rows, closed.held_out, closed.device, closed.dtype) == (800, 0, "cpu", "float64")
     assert repr(closed) == f"Plan(road='closed form', rows=800, memory={closed.memory}, device='cpu')"

@@ -152,7 +152,8 @@ def _sizes_of_rows(decision: Decision) -> list[str]:
     sizes, options, n = decision.sizes, decision.options, decision.shape.n
     if sizes.dual_rows < n:
         by_memory = sizes.dual_rows < decision.wanted.dual_rows
-        limit = "max_memory allows" if by_memory else f"{options.max_time or SECONDS:g} s allow"
+        busy = ", and fewer if the machine is busy" if options.max_time else ""
+        limit = "max_memory allows" if by_memory else f"{options.max_time or SECONDS:g} s allow{busy}"
         found = [f"The model knows {sizes.dual_rows:,} of {_rows(n)}, drawn at random: as many as {limit}."]
     else:
         shorter = ", or as many of them as the time allows" if options.max_time else ""
