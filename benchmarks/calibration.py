@@ -29,7 +29,8 @@ from qsgp.interrupt import Halt
 from qsgp.kernels import BY_NAME, hyperparameters
 from qsgp.likelihoods import Gaussian
 from qsgp.posteriors import solved_features as feature_posterior
-from qsgp.training.options import Options, sized
+from qsgp.training.options import Options
+from qsgp.training.plan import make_plan
 from qsgp.training.road_rows import train_dual
 from table import Collected, arguments
 
@@ -83,7 +84,7 @@ def dual(kernel: Any, x: Tensor, new: Tensor, generator: torch.Generator, seed: 
     f = torch.linalg.cholesky(K) @ torch.randn(len(both), 1, generator=generator).to(both)
     Y = (f[:n] + NOISE**0.5 * torch.randn(n, 1, generator=generator).to(both)).to(x)
     options = Options(device=str(x.device), seed=seed)
-    sizes = replace(sized(n, x.shape[1], 1, options)[0], block=n // 8, variance_points=n // 8, held_out=n // 20)
+    sizes = replace(make_plan(n, x.shape[1], 1, options).sizes, block=n // 8, variance_points=n // 8, held_out=n // 20)
     sites, halt = Gaussian(torch.tensor(NOISE)), Halt(threading.Event(), math.inf)
     posterior = train_dual(x, Y, torch.ones_like(x[:, 0]), kernel, sites, options, sizes, halt, None).posterior
     mean, variance = posterior.latent(new)

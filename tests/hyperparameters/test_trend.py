@@ -11,7 +11,8 @@ from qsgp.hyperparameters.trend import STEEPEST, effective, followed, scaled, su
 from qsgp.interrupt import Halt
 from qsgp.kernels import SquaredExponential, hyperparameters
 from qsgp.likelihoods import Gaussian
-from qsgp.training.options import Options, sized
+from qsgp.training.options import Options
+from qsgp.training.plan import make_plan
 from qsgp.training.road_rows import train_dual
 
 
@@ -111,7 +112,7 @@ def trained(learn_most, learn=True, outputs=1):
     x, Y, weight = rough(n)
     if outputs > 1:
         Y, weight = torch.cat([Y, -Y], 1), 1.0 + torch.arange(n) % 3
-    sizes = sized(n, 2, outputs, options)[0]
+    sizes = make_plan(n, 2, outputs, options).sizes
     sizes = replace(sizes, block=400, held_out=300, variance_points=100, draws=4, learn_points=200)
     sizes = replace(sizes, learn_most=learn_most, exact_rows=200)
     halt = Halt(threading.Event(), math.inf)

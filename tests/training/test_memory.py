@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from qsgp import QSGPRegressor, memory
-from qsgp.training.options import Options, sized
+from qsgp.training.options import Options
+from qsgp.training.plan import make_plan
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,28 +39,29 @@ def test_a_container_limits_what_is_free(tmp_path):
 
 
 def test_sizes_shrink_with_the_budget_and_then_there_is_an_error():
-    wide, _ = sized(3000, 8, 1, Options())
-    assert wide.closed_form
-    tight, need = sized(3000, 8, 1, Options(max_memory=200 * 10**6))
-    assert not tight.closed_form and need.total <= 200 * 10**6
-    least, need = sized(3000, 8, 1, Options(max_memory=17 * 10**6))
-    assert least.block < tight.block and need.total <= 17 * 10**6
-    plenty, tiny = (sized(10**6, 8, 1, Options(max_memory=size * 10**6))[0] for size in (900, 75))
-    assert plenty.dual and plenty.block > tiny.block and plenty.dual_rows > tiny.dual_rows
-    plenty, tiny = (sized(10**6, 8, 1, Options(max_memory=size * 10**6, tol=0.1))[0] for size in (900, 110))
-    assert not plenty.dual and tiny.m < plenty.m
+    assert make_plan(3000, 8, 1, Options()).road == "closed form"
+    tight = make_plan(3000, 8, 1, Options(max_memory=200 * 10**6))
+    assert tight.road == "rows" and tight.memory <= 200 * 10**6
+    least = make_plan(3000, 8, 1, Options(max_memory=17 * 10**6))
+    assert least.sizes.block < tight.sizes.block and least.memory <= 17 * 10**6
+    plenty, tiny = (make_plan(10**6, 8, 1, Options(max_memory=size * 10**6)).sizes for size in (900, 75))
+    assert plenty.road == "rows" and plenty.block > tiny.block and plenty.dual_rows > tiny.dual_rows
+    plenty, tiny = (make_plan(10**6, 8, 1, Options(max_memory=size * 10**6, tol=0.1)).sizes for size in (900, 110))
+    assert plenty.road == "steps" and tiny.m < plenty.m
 
 
 def test_sizes_follow_the_time():
     """More time: more rows in the mean, and more behind the hyperparameters."""
-    brief, usual, long = (sized(10**7, 8, 1, Options(max_time=seconds))[0] for seconds in (5.0, None, 600.0))
+    brief, usual, long = (make_plan(10**7, 8, 1, Options(max_time=seconds)).sizes for seconds in (5.0, None, 600.0))
     assert brief.dual_rows < usual.dual_rows < long.dual_rows < 10**7
     assert brief.learn_points <= usual.learn_points < long.learn_points
-    assert sized(5000, 8, 1, Options())[0].dual_rows == 5000
-    gpu = sized(10**6, 8, 1, Options(device="cuda"))[0]
+    assert make_plan(5000, 8, 1, Options()).sizes.dual_rows == 5000
+    gpu = make_plan(10**6, 8, 1, Options(device="cuda")).sizes
     assert gpu.dual_rows == 10**6 and gpu.draws > usual.draws
     with pytest.raises(ValueError, match=r"at most max_memory = 20 MB, got .*table.*Lower n_features \(now 100000\)"):
-        sized(3000, 8, 1, Options(max_memory=20 * 10**6, n_features=100_000, covariance="chevron", dense_columns=50))
+        make_plan(
+            3000, 8, 1, Options(max_memory=20 * 10**6, n_features=100_000, covariance="chevron", dense_columns=50)
+        )
 
 
 def test_predictions_say_what_they_take_and_refuse_what_does_not_fit(capsys):
@@ -132,7 +134,7 @@ def test_a_fit_and_a_prediction_stay_inside(n, limit, features):
 def test_more_time_makes_nothing_smaller():
     """The search for hyperparameters grows with the time; where memory ends, it must not take it from the rest."""
     gpu = [
-        sized(10**7, 8, 1, Options(device="cuda", max_time=time, max_memory=65 * 10**9))[0]
+        make_plan(10**7, 8, 1, Options(device="cuda", max_time=time, max_memory=65 * 10**9)).sizes
         for time in (60.0, 110.0, 300.0)
     ]
     for less, more in pairwise(gpu):

@@ -14,7 +14,8 @@ from qsgp.likelihoods import Gaussian, Laplace, Logistic
 from qsgp.posteriors.posteriors import ClosedForm
 from qsgp.solvers.dual import System
 from qsgp.training.held_out import raised, trusted
-from qsgp.training.options import Options, sized
+from qsgp.training.options import Options
+from qsgp.training.plan import make_plan
 from qsgp.training.road_rows import Run, _settled, resolution, train_dual
 
 
@@ -88,7 +89,9 @@ def test_a_solution_that_runs_away_begins_again_with_more_noise(monkeypatch):
 
     monkeypatch.setattr(System, "values", rounded)
     options = Options()
-    sizes = replace(sized(n, 2, 1, options)[0], block=100, held_out=60, variance_points=100, draws=4, exact_rows=50)
+    sizes = replace(
+        make_plan(n, 2, 1, options).sizes, block=100, held_out=60, variance_points=100, draws=4, exact_rows=50
+    )
     halt, sites = Halt(threading.Event(), math.inf), Gaussian(torch.tensor(1e-4))
     trained = train_dual(x, Y, torch.ones(n), kernel, sites, options, sizes, halt, None)
     assert trained.history[1]["iteration"] > 1  # it did run away
@@ -104,7 +107,7 @@ def easy(n, noise, seed=0):
 def run(x, Y, *, sites, dtype=torch.float32, variance=1.0, seconds=math.inf, options=None, **sizes):
     kernel, options = SquaredExponential(*hyperparameters(2.0, variance, d=2)), options or Options(dtype=dtype)
     small = {"block": 100, "held_out": 60, "variance_points": 100, "draws": 4, "exact_rows": 100} | sizes
-    sizes = replace(sized(len(x), 2, 1, options)[0], **small)
+    sizes = replace(make_plan(len(x), 2, 1, options).sizes, **small)
     weight, halt = torch.ones(len(x)), Halt(threading.Event(), seconds)
     return train_dual(x, Y, weight, kernel, sites, options, sizes, halt, None)
 
@@ -205,7 +208,9 @@ def test_draws_end_before_the_mean_does(monkeypatch):
     x = 6 * torch.rand(n, 2, generator=generator)
     Y = torch.sin(3 * x[:, :1]) + 0.1 * torch.randn(n, 1, generator=generator)
     kernel, options = SquaredExponential(*hyperparameters(1.0, 1.0, d=2)), Options()
-    sizes = replace(sized(n, 2, 1, options)[0], block=10, held_out=60, variance_points=50, draws=4, exact_rows=50)
+    sizes = replace(
+        make_plan(n, 2, 1, options).sizes, block=10, held_out=60, variance_points=50, draws=4, exact_rows=50
+    )
     plain = System.values
     monkeypatch.setattr(System, "values", lambda self, rows: (widths.append(self.A.shape[1]), plain(self, rows))[1])
     halt, sites = Halt(threading.Event(), math.inf), Gaussian(torch.tensor(0.01))

@@ -17,7 +17,8 @@ from qsgp.paper.chevron import Chevron
 from qsgp.posteriors.posteriors import ClosedForm, Features
 from qsgp.training import road_weights as weights_training
 from qsgp.training.basis import grid_points
-from qsgp.training.options import Options, sized
+from qsgp.training.options import Options
+from qsgp.training.plan import make_plan
 from qsgp.training.portions import Accumulated
 
 
@@ -172,11 +173,13 @@ def test_time_is_kept():
 
 
 def test_fewer_features_when_there_is_little_time():
-    brief, long = (sized(10_000, 5, 1, Options(basis="inducing", max_time=seconds))[0] for seconds in (1.0, 1000.0))
-    assert brief.summed and brief.m < 600 and long.m == 2048
-    assert not sized(10_000, 5, 1, Options(basis="inducing", max_iter=5))[0].summed
-    assert not sized(10_000, 5, 1, Options(basis="inducing", n_features=9000))[0].summed
-    assert not sized(10_000, 5, 1, Options(basis="fourier", n_features=4000, max_memory=10**9))[0].summed
+    brief, long = (
+        make_plan(10_000, 5, 1, Options(basis="inducing", max_time=seconds)).sizes for seconds in (1.0, 1000.0)
+    )
+    assert brief.road == "weights" and brief.m < 600 and long.m == 2048
+    assert make_plan(10_000, 5, 1, Options(basis="inducing", max_iter=5)).road == "steps"
+    assert make_plan(10_000, 5, 1, Options(basis="inducing", n_features=9000)).road == "steps"
+    assert make_plan(10_000, 5, 1, Options(basis="fourier", n_features=4000, max_memory=10**9)).road == "steps"
 
 
 # Grids

@@ -59,6 +59,9 @@ def fit(
     device: Device = "auto",
     seed: Annotated[int, typer.Option(min=0, help="Equal seeds give equal models.")] = 0,
     checkpoint: Annotated[Path | None, typer.Option(metavar="FOLDER", help="A killed run goes on from there.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Read the data, say how the model would be trained, and stop.")
+    ] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -87,6 +90,9 @@ def fit(
         checkpoint=None if checkpoint is None else str(checkpoint),
     )
     X, y, weights = _part(data, parts["train"])
+    if dry_run:
+        _show_plan(name, model.plan(X, y, weights), as_json)
+        return
     say(f"Training a {name} on {count(len(y))}. Ctrl-C keeps what was learned.", quiet)
     began = time.monotonic()
     interrupted = train(model, X, y, weights, quiet=quiet, judge=_watch(data, parts["holdout"]) if holdout else None)
@@ -110,6 +116,12 @@ def fit(
     if interrupted:
         say("Interrupted: the model is fitted as far as it came, and written.")
         raise typer.Exit(130)
+
+
+def _show_plan(estimator: str, plan: Any, as_json: bool) -> None:
+    found = {"estimator": estimator, "road": plan.road, "rows": plan.given, "rows_known": plan.rows}
+    found |= {"held_out": plan.held_out, "memory": plan.memory, "device": plan.device, "plan": list(plan.sentences)}
+    show(found, as_json, f"This would train a {estimator} on {count(plan.given)}.\n{plan}")
 
 
 def _save(model: Any, output: Path) -> None:

@@ -59,7 +59,8 @@ def describe(model: Any, path: str) -> dict[str, Any]:
     found |= {"calibrated": model._calibration is not None, "iterations": int(model.n_iter_)}
     found["training_seconds"] = model.history_[-1].get("seconds") if model.history_ else None
     changed = {name: value for name, value in model.get_params().items() if value != type(model)().get_params()[name]}
-    return found | {"keywords": changed, "versions": _versions(path)}
+    plan = {"plan": list(model.plan_.sentences)} if hasattr(model, "plan_") else {}  # files of before lack it
+    return found | {"keywords": changed, "versions": _versions(path)} | plan
 
 
 def known_rows(model: Any) -> int | None:
@@ -92,7 +93,8 @@ def _words(found: dict[str, Any]) -> str:
             return ", ".join(f"{_one_line(name)} {cell(entry)}" for name, entry in value.items())
         return f"{value:,}" if isinstance(value, int) else _one_line(str(value))
 
-    shown = {name: value for name, value in found.items() if name != "inputs" and value not in (None, {})}
+    apart = ("inputs", "plan")
+    shown = {name: value for name, value in found.items() if name not in apart and value not in (None, {})}
     shown["bytes"] = readable(found["bytes"])
     width = max(map(len, shown)) + 2
     lines = [f"{name.replace('_', ' '):<{width}}{cell(value)}" for name, value in shown.items()]
@@ -103,7 +105,8 @@ def _words(found: dict[str, Any]) -> str:
         for entry in inputs[:_SHOWN]
     ]
     more = f"\n... and {len(inputs) - _SHOWN} more" if len(inputs) > _SHOWN else ""
-    return "\n".join(lines) + "\n\n" + aligned(table) + more
+    plan = "\n".join(["\n\nThe plan of the fit:", *map(_one_line, found["plan"])]) if "plan" in found else ""
+    return "\n".join(lines) + "\n\n" + aligned(table) + more + plan
 
 
 def _one_line(name: str) -> str:

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 import torch
 from scipy import sparse
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
 from qsgp import memory
 from qsgp.data.reading import is_path, read_table
+from qsgp.data.rows import Rows
 from qsgp.data.scaling import Scaling
 from qsgp.data.tables import as_array_like, as_target, check_inputs, check_weights, dense
 from qsgp.files import write_model
@@ -29,7 +30,8 @@ from qsgp.models.keywords import read_options
 from qsgp.models.stored import contents
 from qsgp.posteriors.export import Serving, export
 from qsgp.posteriors.posteriors import ClosedForm, Posterior
-from qsgp.training.options import SMALL, Options, sized, statement
+from qsgp.training.options import SMALL, Options
+from qsgp.training.plan import Plan, make_plan
 from qsgp.training.portions import (
     Accumulated,
     check_portions,
@@ -102,6 +104,8 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
     history_: list[Record]
     memory_: int
     columns_: dict[str, Any]
+    plan_: Plan
+    _planning = False  # `plan` is at work: nothing is to be trained
 
     _scaling: Scaling
     _trained: Posterior | None  # None: to be made from what has accumulated
@@ -248,6 +252,17 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
 
     # --- training -----------------------------------------------------------------------------------------------
 
+    def plan(self, X: Any, y: Any = None, sample_weight: Any = None, *, target: str | None = None) -> Plan:
+        """What ``fit`` would do with these rows: on which road, with which sizes, in how much memory, and why.
+
+        The rows are read and checked; nothing is trained, and the estimator stays as it is. ``print`` the result.
+        """
+        other: Any = clone(self)
+        other._planning = True
+        other.fit(X, y, sample_weight, target=target)
+        found: Plan = other.plan_
+        return found
+
     def _fit(
         self, X: np.ndarray, Y: np.ndarray, weight: np.ndarray, given: Given, *, scale_y: bool, keep: bool = False
     ) -> "Estimator":
@@ -259,13 +274,14 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         X, Y, weight, first = merged(X, Y, weight)
         if weight.max() > 1e5 * weight[weight > 0].min():
             options = replace(options, dtype=torch.float64)  # float32 cannot carry weights that far apart
-        sizes, need = sized(int((weight > 0).sum()), X.shape[1], Y.shape[1], options, closed_form=keep)
-        self.memory_ = need.total
+        plan = make_plan(int((weight > 0).sum()), X.shape[1], Y.shape[1], options, keep=keep)
+        self.plan_, self.memory_ = plan, plan.memory
+        if self._planning:
+            return self
         if self.verbose:
-            print(statement(need, options))
+            print(plan)
         scaling = Scaling.of(X, Y, weight, scale_y=scale_y, linear=self.mean == "linear")
-        dtype = np.dtype("float64" if sizes.closed_form else str(options.table_dtype).removeprefix("torch."))
-        x, targets = scaling.standardised(X, Y, dtype)
+        x, targets = scaling.standardised(X, Y, np.dtype(plan.dtype))
         watch = Watch(self, *given)
 
         def report(record: Record, posterior: Any) -> bool:
@@ -273,8 +289,8 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
                 print(told(record))
             return watch.record(lambda: self._as_fitted(scaling, posterior(), int(record["iteration"])))
 
-        data = (torch.from_numpy(x), torch.from_numpy(targets), torch.from_numpy(weight))
-        trained = train(*data, options, sizes, report, torch.from_numpy(scaling.x_scale))
+        rows = Rows(torch.from_numpy(x), torch.from_numpy(targets), torch.from_numpy(weight))
+        trained = train(rows, options, plan, report, torch.from_numpy(scaling.x_scale))
         for name, value in self._as_fitted(scaling, trained.posterior, trained.iterations).items():
             setattr(self, name, value)
         self.history_ = trained.history
@@ -371,7 +387,10 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         """Rows to sums over Fourier weights, which begin with the rows that were kept."""
         if self._accumulated is None:
             self._accumulated = start_accumulating(self._posterior, options)
-            self.memory_ = max(getattr(self, "memory_", 0), need_of(self._accumulated.basis.m).total)
+            m = self._accumulated.basis.m
+            self.memory_ = max(getattr(self, "memory_", 0), need_of(m).total)
+            if hasattr(self, "plan_"):  # files of before lack it
+                self.plan_ = self.plan_.with_sums(m, need_of(m))
         self._accumulated = self._accumulated.add(*data)
         self._trained, self._calibration = None, None
         return self
@@ -440,6 +459,8 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         found: dict[str, Any] = {"n_features_in_": int(self.n_features_in_), "n_iter_": int(self.n_iter_)}
         if hasattr(self, "memory_"):  # files of before lack it
             found["memory_"] = int(self.memory_)
+        if hasattr(self, "plan_"):
+            found["plan_"] = self.plan_.header()
         if hasattr(self, "feature_names_in_"):
             found["feature_names_in_"] = [str(name) for name in self.feature_names_in_]
         if self._relevance:

@@ -15,7 +15,9 @@ from qsgp.kernels import factorising
 from qsgp.likelihoods import BY_NAME as LIKELIHOODS
 from qsgp.likelihoods import names as likelihood_names
 from qsgp.training.options import Options
+from qsgp.training.plan import ROWS_ROAD_HONOURS, SETTINGS_OF_STEPS
 
+_UNSET = ("auto", None)
 N = TypeVar("N", None, int)
 
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -97,9 +99,8 @@ def _check_rows_covariance(estimator: Any) -> None:
     """Support points and draws belong to kernel functions at the rows, which nothing else may be asked of."""
     if estimator.covariance not in ("support", "samples") or estimator.optimizer == "preconditioned":
         return
-    others = ("basis", "n_features", "optimizer", "batch_points", "batch_features", "support_points", "max_iter", "tol")
-    named = [name for name in others if getattr(estimator, name) != "auto"]
-    named += ["checkpoint"] if estimator.checkpoint is not None else []
+    others = [name for name in SETTINGS_OF_STEPS if name not in ROWS_ROAD_HONOURS]
+    named = [name for name in ("basis", "n_features", "optimizer", *others) if getattr(estimator, name) not in _UNSET]
     if named:
         raise ValueError(
             f"Expected covariance {estimator.covariance!r} with all else at 'auto', got it with {', '.join(named)}. "

@@ -12,6 +12,7 @@ from qsgp.data.scaling import Scaling
 from qsgp.files import FileError
 from qsgp.models.stored_parts import FITTED, check_memory, check_parts
 from qsgp.posteriors.posteriors import ClosedForm, posterior_from
+from qsgp.training.plan import Plan
 
 
 def contents(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -47,8 +48,7 @@ def restore(model: Any, about: dict[str, Any], tensors: dict[str, Tensor], limit
         model._calibration = model._calibration_from(kept) if kept else None
         model.history_ = about["history"]
         for key in FITTED & about["fitted"].keys():
-            value = about["fitted"][key]
-            setattr(model, key, _as_array(value) if isinstance(value, list) else value)
+            setattr(model, key, _as_attribute(key, about["fitted"][key]))
         _try(model)
     except FileError:
         raise
@@ -81,6 +81,12 @@ def _try(model: Any) -> None:
 
 def _below(prefix: str, tensors: dict[str, Tensor]) -> list[tuple[str, Tensor]]:
     return [(name.removeprefix(prefix), value) for name, value in tensors.items() if name.startswith(prefix)]
+
+
+def _as_attribute(key: str, value: Any) -> Any:
+    if key == "plan_":
+        return Plan.from_header(value)
+    return _as_array(value) if isinstance(value, list) else value
 
 
 def _as_array(values: list[Any]) -> np.ndarray:

@@ -23,6 +23,7 @@ _FITTED = {
     "n_features_in_": int,
     "n_iter_": int,
     "memory_": int,
+    "plan_": dict,
     "feature_names_in_": list,
     "classes_": list,
     "relevance_": list,

@@ -40,7 +40,7 @@ def in_words(model: Any, target: str) -> list[str]:
             f"{of}."
         )
     lines.append(_how(model))
-    if (memory := getattr(model, "memory_", None)) is not None:
+    if not hasattr(model, "plan_") and (memory := getattr(model, "memory_", None)) is not None:
         lines.append(f"The fit reckoned with {readable(int(memory))} of memory.")
     lines.append(
         "Predictions were recalibrated by calibrate."
@@ -48,6 +48,11 @@ def in_words(model: Any, target: str) -> list[str]:
         else "Predictions were not recalibrated (calibrate)."
     )
     return lines
+
+
+def plan(model: Any) -> list[str]:
+    """What the fit was to do, and why; nothing for a model of before plans were kept."""
+    return list(model.plan_.sentences) if hasattr(model, "plan_") else []
 
 
 def _what(model: Any, header: dict[str, Any], rows: dict[str, int]) -> str:

@@ -8,7 +8,7 @@ from qsgp import plots
 from qsgp.evaluation import Classification, Regression, largest_surprises
 from qsgp.report import words
 from qsgp.report.figures import draw
-from qsgp.report.model import in_words, keywords
+from qsgp.report.model import in_words, keywords, plan
 from qsgp.report.page import Section, bullets, figure, gallery, paragraph, percent, table
 from qsgp.report.pictures import class_pictures, input_pictures, number_pictures, residual_pictures
 from qsgp.report.scores import score_table, verdict
@@ -21,6 +21,7 @@ def sections(subject: Subject) -> list[Section]:
     shown, model = subject.shown, subject.model
     about = [
         bullets(in_words(model, subject.target)),
+        *([paragraph("The plan that the fit followed:"), bullets(planned)] if (planned := plan(model)) else []),
         table("Keywords of the model", ["keyword", "value", "changed"], keywords(model)),
     ]
     found = [

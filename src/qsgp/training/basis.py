@@ -1,6 +1,6 @@
-"""The basis of a table of features, and how its weights are trained step by step."""
+"""A table of basis functions: its rows in random order, its basis, and how its weights are trained step by step."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -10,12 +10,38 @@ from torch import Tensor
 from qsgp.bases import Fourier, Grid, Inducing, KernelFunctions, Whitened
 from qsgp.data.arrays import Arrays
 from qsgp.data.rows import distinct
-from qsgp.interfaces import Basis, Kernel, SpectralKernel
+from qsgp.interfaces import Basis, Kernel, Likelihood, SpectralKernel
 from qsgp.paper.problem import Problem
 from qsgp.paper.step import Settings
 from qsgp.training.options import MOST_FEATURES, Options, Sizes
+from qsgp.training.safeguard import Shuffled
+from qsgp.training.task import Task
 
 _GRID_POINTS = 128  # for each input, at most
+
+
+@dataclass(frozen=True)
+class Table:
+    """Where a table of functions begins: all on the device of the training and in its precision."""
+
+    kernel: Kernel
+    likelihood: Likelihood
+    rows: Shuffled
+    order: Tensor  # of the rows, on the CPU
+    basis: Basis
+    centres: Tensor | None  # which rows the functions of a relevance vector machine stand at
+
+
+def make_table(task: Task, kernel: Kernel, likelihood: Likelihood) -> Table:
+    options = task.options
+    place: Any = {"device": options.device, "dtype": options.table_dtype}
+    kernel = kernel.with_parameters({name: value.to(**place) for name, value in kernel.parameters().items()})
+    sites = likelihood.with_parameters({name: value.to(**place) for name, value in likelihood.parameters().items()})
+    x, Y, weight = (part.to(**place) for part in task.rows)
+    source = Arrays(x, Y, None if bool((task.rows.weight == 1).all()) else weight)
+    order = torch.randperm(task.rows.n, generator=torch.Generator().manual_seed(options.seed))
+    basis, centres = make_basis(kernel, source, order, options, task.sizes)
+    return Table(kernel, sites, Shuffled(source, order.to(options.device)), order, basis, centres)
 
 
 def make_basis(

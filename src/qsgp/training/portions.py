@@ -22,7 +22,9 @@ from qsgp.paper.chevron import Chevron
 from qsgp.paper.state import Rows
 from qsgp.posteriors.posteriors import ClosedForm, Features, FourierWeights, KernelFunctionsAtRows, Posterior
 from qsgp.solvers.closed_form import Sites
-from qsgp.training.options import FEATURES, MOST_FEATURES, Options, sized
+from qsgp.training.options import FEATURES, MOST_FEATURES, Options
+from qsgp.training.plan import make_plan
+from qsgp.training.sizes import CLOSED_FORM
 
 _ROUNDS = 3  # of tightening the sites of a portion
 _BLOCK_ROWS = 2048
@@ -150,7 +152,7 @@ def check_portions(options: Options) -> None:
 def rows_to_keep(d: int, outputs: int, options: Options) -> int:
     """As many as the closed form may have within the memory: 1,000 if there is some."""
     rows = _REMEMBERED
-    while rows > 4 and not sized(rows, d, outputs, options, closed_form=True)[0].closed_form:
+    while rows > 4 and make_plan(rows, d, outputs, options, keep=True).road != CLOSED_FORM:
         rows //= 2
     return rows
 

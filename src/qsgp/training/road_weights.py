@@ -9,54 +9,53 @@ that part counts as noise of the rows (the FITC model of Snelson and Ghahramani,
 import math
 import time
 from dataclasses import replace
+from functools import partial
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from qsgp.data.rows import Rows
-from qsgp.interfaces import Basis, Degenerate, Likelihood
+from qsgp.interfaces import Basis, Degenerate, Kernel, Likelihood
 from qsgp.interrupt import Halt
 from qsgp.posteriors.posteriors import ClosedForm, Features
+from qsgp.training.basis import Table, make_table
 from qsgp.training.held_out import raised, scores
-from qsgp.training.options import Options, Sizes
 from qsgp.training.portions import Accumulated
-from qsgp.training.safeguard import Shuffled, judges
-from qsgp.training.trained import Record, Report, Trained
+from qsgp.training.safeguard import MORE_FEATURES, Shuffled, exact_of_some, judges, never_worse
+from qsgp.training.task import Task
+from qsgp.training.trained import Record, Trained
 
 _PASSES = 12  # of sites that are not Gaussian
 _SETTLED = 1e-2  # mean change of xi, relative
 _FACTOR = 1.2  # of a matrix takes as long as so many sums over as many rows as it has
 
 
-def train_weights(
-    rows: Shuffled,
-    basis: Basis,
-    known: ClosedForm,
-    options: Options,
-    sizes: Sizes,
-    halt: Halt,
-    report: Report | None,
-) -> Trained:
-    """The posterior of the weights given all rows, or as many as time allows; ``rows`` are in random order.
+def train(task: Task, kernel: Kernel, likelihood: Likelihood) -> Trained:
+    """The posterior of the weights given all rows, or as many as time allows.
 
-    ``known`` is the closed form of some of them: it says how much noise there is, and where sites that are not Gaussian
-    touch first. The last rows are held out until the noise of predictions has been compared with them, and added then.
+    The closed form of some rows says how much noise there is, and where sites that are not Gaussian touch first; it is
+    what is returned where it is clearly better.
     """
-    began, held = time.perf_counter(), judges(sizes)
-    passes = _Passes(rows, len(rows) - held, basis, known, sizes.batch_points, halt)
+    table = make_table(task, kernel, likelihood)
+    known = exact_of_some(table.rows, table.kernel, table.likelihood, task.sizes, task.halt)
+    trained = _summed(task, table, known)
+    return never_worse(trained, known, table.rows.last(judges(task.sizes)), MORE_FEATURES)
+
+
+def _summed(task: Task, table: Table, known: ClosedForm) -> Trained:
+    """The last rows are held out until the noise of predictions has been compared with them, and added then."""
+    rows, basis, options = table.rows, table.basis, task.options
+    began, held = time.perf_counter(), judges(task.sizes)
+    passes = _Passes(rows, len(rows) - held, basis, known, task.sizes.batch_points, task.halt)
     k = {"meanfield": 0, "chevron": min(options.dense_columns, basis.m)}.get(options.covariance, basis.m)
     history: list[Record] = []
-
-    def posterior() -> Features:
-        return passes.total.posterior(k)
-
     while passes.once():
         record: Record = {"phase": "weights", "iteration": passes.number, "seconds": time.perf_counter() - began}
         history.append(record | {"rows": passes.seen})
-        if report is not None and report(history[-1], posterior):
+        if task.report is not None and task.report(history[-1], partial(_posterior, passes, k)):
             break
-    found = posterior()
+    found = _posterior(passes, k)
     if held:
         unseen = rows.last(held)
         mean, variance = found.latent(unseen.x)
@@ -66,6 +65,10 @@ def train_weights(
             found = passes.with_rows(unseen).posterior(k)
         found = replace(found, likelihood=noisy)
     return Trained(found, history, passes.number)
+
+
+def _posterior(passes: "_Passes", k: int) -> Features:
+    return passes.total.posterior(k)
 
 
 class _Passes:

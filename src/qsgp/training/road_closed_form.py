@@ -1,0 +1,43 @@
+"""The exact GP from one factor of all rows, and of some rows where time ends before that."""
+
+import warnings
+
+import torch
+from sklearn.exceptions import ConvergenceWarning
+
+from qsgp.data.rows import some_rows
+from qsgp.interfaces import Kernel, Likelihood
+from qsgp.posteriors.posteriors import ClosedForm
+from qsgp.training.exact import affordable
+from qsgp.training.options import LEARN_POINTS
+from qsgp.training.task import Task
+from qsgp.training.trained import Trained
+
+
+def train(task: Task, kernel: Kernel, likelihood: Likelihood) -> Trained:
+    """The exact GP on all rows; with a limit of time on as many of them as it leaves time for, and a word about it."""
+    rows, known = task.rows, task.rows.n
+    if task.options.max_time is not None:
+        known = min(known, max(LEARN_POINTS, affordable(task.halt.left, likelihood, rows.Y.shape[1])))
+    if known < rows.n:
+        warnings.warn(
+            f"There was time for the exact GP on {known:,} of {rows.n:,} rows. Fit again with more time to use all of "
+            "them.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+        rows = rows.take(some_rows(rows.n, known, task.options.seed))
+    rows = rows.to("cpu", torch.float64)
+    return Trained(ClosedForm.build(kernel, likelihood, *rows, halt=task.halt))
+
+
+def stopped_early(task: Task, kernel: Kernel, likelihood: Likelihood) -> Trained:
+    """The closed form on the rows the hyperparameters were learned on: the best that can be had at once."""
+    rows = some_rows(task.rows.n, min(task.sizes.learn_points, LEARN_POINTS), task.options.seed)
+    warnings.warn(
+        f"Stopped while the hyperparameters were learned: the model knows {len(rows)} of {task.rows.n} rows. "
+        "Fit again with more time to use all of them.",
+        stacklevel=3,
+    )
+    x, Y, weight = (part.double() for part in task.rows.take(rows))
+    return Trained(ClosedForm.build(kernel, likelihood, x, Y, weight))

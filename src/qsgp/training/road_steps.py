@@ -1,0 +1,128 @@
+"""A table of basis functions trained by stochastic steps, the algorithm of the paper."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from qsgp.bases import KernelFunctions
+from qsgp.data.rows import distinct
+from qsgp.interfaces import Kernel, Likelihood
+from qsgp.paper.chevron import Chevron
+from qsgp.paper.fit import Fit, fit
+from qsgp.paper.predict import relevance_vectors
+from qsgp.paper.problem import Problem, at_hyperparameters
+from qsgp.paper.start import start
+from qsgp.paper.state import State
+from qsgp.paper.step import Settings
+from qsgp.paper.support import Support
+from qsgp.posteriors.posteriors import Features
+from qsgp.training.basis import Table, make_settings, make_table
+from qsgp.training.safeguard import BETTER_STEPS, MORE_STEPS, better_than_nothing, exact_of_some, judges, never_worse
+from qsgp.training.task import Task
+from qsgp.training.trained import Trained
+
+_RECORDS = 50  # of a run
+_AT_ONCE = 1e-3  # seconds that are left to a run when time is up: one step
+
+
+def train(task: Task, kernel: Kernel, likelihood: Likelihood) -> Trained:
+    """Step after step; then compared with the exact GP of some rows, a relevance vector machine with a constant."""
+    table = make_table(task, kernel, likelihood)
+    known = None
+    if not task.options.relevance:
+        known = exact_of_some(table.rows, table.kernel, table.likelihood, task.sizes, task.halt)
+    problem = make_problem(task, table)
+    settings = make_settings(problem, task.options, task.sizes)
+    result = _fitted(task, problem, settings, (kernel, likelihood))
+    if result.interrupted:
+        again = " Fit again with the same checkpoint folder to go on." if task.store is not None else ""
+        warnings.warn(
+            f"Interrupted after {result.state.t} of {settings.iterations} iterations: the model is fitted as far as "
+            f"that.{again}",
+            stacklevel=4,
+        )
+    posterior, kept = posterior_of(problem, result.state, task.options.relevance)
+    relevant = kept if kept is None or table.centres is None else table.centres[kept]
+    trained = Trained(posterior, result.history, result.state.t, relevant)
+    held = table.rows.last(judges(task.sizes))
+    if known is None:
+        return better_than_nothing(trained, held, MORE_STEPS)
+    return never_worse(trained, known, held, BETTER_STEPS)
+
+
+def make_problem(task: Task, table: Table) -> Problem:
+    # Distinct rows in an order of their own: a row given twice must not count as two support points.
+    source, order, options = table.rows.source, table.order, task.options
+    some = source.x[distinct(source.x, order, task.sizes.support_points).to(options.device)]
+    support = Support.build(table.kernel, torch.unique(some, dim=0))
+    m = table.basis.m
+    k = {"meanfield": 0, "full": m}.get(options.covariance, options.dense_columns)
+    return Problem(source, table.basis, table.likelihood, Chevron(m, k), support)
+
+
+@dataclass(frozen=True)
+class _Watch:
+    """What is asked after every record: whether the bound has settled, and whether the user wants to stop."""
+
+    task: Task
+    problem: Problem
+    past: Fit
+
+    def __call__(self, record: dict[str, float]) -> bool:
+        stop = settled([entry["elbo"] for entry in self.past.history], self.task.options.tol)
+        return bool(self.task.report and self.task.report(record, self.posterior)) or stop
+
+    def posterior(self) -> Features:
+        return posterior_of(self.problem, self.past.state, self.task.options.relevance)[0]
+
+
+def _fitted(task: Task, problem: Problem, settings: Settings, learned: tuple[Kernel, Likelihood]) -> Fit:
+    """The steps, resumed and stored where there is a folder for it."""
+    past, store = Fit(start(problem, settings)), task.store
+    save: Callable[[Fit], None] | None = None
+    if store is not None:
+        store.resume(past)
+        save = partial(store.save, learned=learned)
+    try:
+        result = fit(
+            problem,
+            settings,
+            past=past,
+            every=max(1, settings.iterations // _RECORDS),
+            report=_Watch(task, problem, past),
+            save=save,
+            max_seconds=_AT_ONCE if task.halt() else task.halt.left,
+        )
+    except FloatingPointError as error:
+        raise FloatingPointError(
+            f"Training diverged ({str(error).partition('. ')[0]}). Use "
+            "dtype='float64', larger batch_points or batch_features, or fewer dense_columns; look for outliers in X."
+        ) from error
+    if store is not None:
+        store.save(result, learned=learned, now=True)
+    return result
+
+
+def settled(elbo: list[float], tol: float | None, window: int = 5) -> bool:
+    """The mean ELBO of the last records gains less than ``tol`` of its size over that of the records before."""
+    if tol is None or len(elbo) < 2 * window:
+        return False
+    before, now = sum(elbo[-2 * window : -window]) / window, sum(elbo[-window:]) / window
+    return now - before < tol * abs(before)
+
+
+def posterior_of(problem: Problem, state: State, relevance: bool) -> tuple[Features, Tensor | None]:
+    """What a state predicts with; of a relevance vector machine the functions that are left, and their positions."""
+    basis, likelihood = at_hyperparameters(problem, state.theta)
+    table, covariance, kept = state.table.detach(), problem.covariance, None
+    if relevance:
+        kept = relevance_vectors(state)
+        assert isinstance(basis, KernelFunctions)
+        basis = replace(basis, Z=basis.Z[kept])
+        table, covariance = table[kept], Chevron(len(kept), 0)
+    table = table[:, : state.outputs + covariance.k + 1].clone()
+    return Features(basis, likelihood, covariance, table, state.outputs), None if kept is None else kept.cpu()
