@@ -24,9 +24,9 @@ _BASES = {
 
 def in_words(model: Any, target: str) -> list[str]:
     """One line each: kind and kernel, what was solved, noise, training, memory, recalibration."""
-    header, tensors = model._posterior.parts()
+    header = model.posterior_
     lines = [f"Kernel: {_KERNELS.get(model.kernel_, model.kernel_)}, with one lengthscale for each input."]
-    lines.append(_what(model, header, {name: len(value) for name, value in tensors.items() if value.ndim}))
+    lines.append(_what(model, header))
     if model.mean == "linear":
         lines.append("A linear trend of the inputs stands beside the process.")
     signal = np.sqrt(np.ravel(model.signal_variance_))
@@ -47,31 +47,31 @@ def in_words(model: Any, target: str) -> list[str]:
         lines.append(f"The fit reckoned with {readable(int(memory))} of memory.")
     lines.append(
         "Predictions were recalibrated by calibrate."
-        if model._calibration is not None
+        if model.calibration_ is not None
         else "Predictions were not recalibrated (calibrate)."
     )
     return lines
 
 
-def _what(model: Any, header: dict[str, Any], rows: dict[str, int]) -> str:
+def _what(model: Any, header: dict[str, Any]) -> str:
     kind = header["kind"]
     if kind == "closed form":
-        return f"Posterior: exact, solved in closed form on {rows['x']:,} training rows."
+        return f"Posterior: exact, solved in closed form on {header['rows']:,} training rows."
     if kind == "kernel functions at rows":
         mean = "exact mean" if header["likelihood"] == "gaussian" else "mean"
         return (
-            f"Posterior: the {mean} over {rows['x']:,} training rows, solved by blocks of rows; variances with the "
-            f"help of {rows.get('U', 0):,} of them."
+            f"Posterior: the {mean} over {header['rows']:,} training rows, solved by blocks of rows; variances with "
+            f"the help of {header.get('support_points', 0):,} of them."
         )
     if kind == "fourier weights":
         return (
             f"Posterior: weights of {int(header['m']):,} {_BASES['Fourier']}, solved for together; variances from "
-            f"draws and {rows.get('U', 0):,} training rows."
+            f"draws and {header.get('support_points', 0):,} training rows."
         )
     if kind != "features":
         return f"Posterior: {kind}."
     m, k = int(header["m"]), int(header["k"])
-    if model._relevance:
+    if hasattr(model, "relevance_"):
         return (
             f"Posterior: {len(model.relevance_):,} kernel functions at training rows are left, the relevance vectors."
         )
