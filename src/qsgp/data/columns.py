@@ -187,7 +187,9 @@ def lacking_by_column(columns: Columns, encoded: Encoded) -> dict[str, int]:
 def _column(name: str, values: Any, as_category: bool, advice: Advice) -> Column | None:
     """What a column holds; None if it holds nothing."""
     kind = values.type
-    as_category = as_category or types.is_dictionary(kind)
+    if types.is_dictionary(kind):  # a categorical type
+        kind = kind.value_type
+        as_category = as_category or is_text(kind) or _is_number(kind) or types.is_boolean(kind)
     if values.null_count == len(values):
         return None
     if types.is_boolean(kind) and not as_category:

@@ -93,7 +93,7 @@ def pa_table(files: list[Path], columns: Sequence[str] | None = None, types: Map
     for path in files:
         if columns is not None and tables and (lacking := sorted(set(columns) - set(schema(path).names))):
             raise ValueError(
-                f"Expected the columns of {files[0]} in {path}, got none called {lacking}. Use equal files."
+                f"Expected the columns of {files[0]} in {path}, got others: no {lacking}. Use equal files."
             )
         with _reading(path) as kind:
             table = _READ[kind](path, columns, types or {})
