@@ -3,8 +3,9 @@
 A model predicts every row once; all the rest is arithmetic on arrays, which may also come from any other model.
 """
 
+import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,6 @@ from qsgp import metrics
 from qsgp.data.tables import as_target
 from qsgp.interfaces import Numeric
 from qsgp.likelihoods import BY_NAME, Gaussian
-from qsgp.models.keywords import likelihood_of
 
 Array = np.ndarray
 _LEAST_DEVIATION = 1e-150  # its square is still a number
@@ -36,7 +36,7 @@ class Regression:
     pit: Float64[Array, " n"]  # Pr(below y)
     log_density: Float64[Array, " n"]
     central: Float64[Array, " n"]  # the coverage of the smallest central interval that holds y
-    crps: float
+    crps: Float64[Array, " n"]  # continuous ranked probability score, in the unit of y
 
     @classmethod
     def of(cls, y: Any, mean: Any, deviation: Any, law: Numeric | None = None) -> "Regression":
@@ -52,7 +52,7 @@ class Regression:
         latent = np.maximum(np.square(np.maximum(deviation, _LEAST_DEVIATION)) - noise, 0.0)
         known = [torch.from_numpy(values) for values in (y, mean, latent)]
         pit = law.cdf(*known).numpy()
-        crps = float(law.crps(*known).mean())
+        crps = law.crps(*known).numpy()
         return cls(y, mean, deviation, pit, law.log_density(*known).numpy(), np.abs(2 * pit - 1), crps)
 
     @property
@@ -76,9 +76,16 @@ class Regression:
         return {
             "RMSE": metrics.rmse(self.y, self.mean),
             "MNLP": metrics.mnlp(self.log_density),
-            "CRPS": self.crps,
+            "CRPS": float(self.crps.mean()),
             "coverage": float(self.inside.mean()),
         }
+
+    def constant_scores(self) -> dict[str, float]:
+        """Those of the best constant in hindsight: one normal distribution with mean and deviation of these targets."""
+        deviation = float(self.y.std())
+        if deviation == 0:
+            return {"RMSE": 0.0, "MNLP": math.nan, "CRPS": 0.0, "coverage": 1.0}
+        return Regression.of(self.y, np.full_like(self.y, self.y.mean()), np.full_like(self.y, deviation)).scores()
 
 
 @dataclass(frozen=True)
@@ -146,13 +153,19 @@ class Classification:
             "calibration error": metrics.expected_calibration_error(self.confidence.clip(0, 1), self.right),
         }
 
+    def constant_scores(self) -> dict[str, float]:
+        """Those of the best constant in hindsight: every row is given the shares of the classes in these rows."""
+        share = np.bincount(self.label, minlength=len(self.classes)) / len(self.label)
+        entropy = -float(sum(p * math.log(p) for p in share if p > 0))
+        return {"accuracy": float(share.max()), "log loss": entropy, "ROC AUC": 0.5, "calibration error": 0.0}
+
 
 Evaluation = Regression | Classification
 
 
 def evaluate(model: Any, X: Any, y: Any, *, output: int = 0) -> Evaluation:
     """Predict the rows X with a fitted model and put the targets beside; ``output`` picks one of several."""
-    found = evaluate_all(model, model._inputs(X), y)
+    found = evaluate_all(model, model.prepare_inputs(X), y)
     if not 0 <= output < len(found):
         raise ValueError(f"Expected 0 <= output < {len(found)}, got {output}. Outputs are numbered from 0.")
     return found[output]
@@ -165,7 +178,7 @@ def evaluate_all(model: Any, X: Shaped[Array, "n d"], y: Any) -> list[Evaluation
     if len(given) != len(X):
         raise ValueError(f"Expected one target for each of the {len(X)} rows of X, got {len(given)}. Check y.")
     if not numeric:
-        label = model._codes(given).astype(np.int64)
+        label = model.class_codes(given).astype(np.int64)
         with plain_arrays():
             return [Classification(label, model.predict_proba(X), np.asarray(model.classes_))]
     with plain_arrays():
@@ -177,14 +190,24 @@ def evaluate_all(model: Any, X: Shaped[Array, "n d"], y: Any) -> list[Evaluation
     return [_judged(model, Y[:, o], mean[:, o], deviation[:, o], float(noise[o])) for o in range(mean.shape[1])]
 
 
+def joined(parts: Iterable[Evaluation]) -> Evaluation:
+    """One evaluation of all rows of some portions."""
+    found = list(parts)
+    first = found[0]
+    if isinstance(first, Classification):
+        rows = {name: np.concatenate([getattr(part, name) for part in found]) for name in ("label", "probability")}
+        return Classification(**rows, classes=first.classes)
+    return Regression(**{name: np.concatenate([getattr(part, name) for part in found]) for name in vars(first)})
+
+
 def _judged(model: Any, y: Array, mean: Array, deviation: Array, noise: float) -> Regression:
     tensor = torch.tensor(noise, dtype=torch.float64)
-    law = BY_NAME[likelihood_of(model)].of_noise(tensor)
+    law = BY_NAME[model.likelihood_].of_noise(tensor)
     found = Regression.of(y, mean, deviation, law)
-    if model._calibration is None:
+    if model.calibration_ is None:
         return found
     # Conformal intervals: their coverage is the rank of the score among those of the calibration rows.
-    scores = model._calibration.scores.numpy()
+    scores = model.calibration_.scores.numpy()
     rank = np.searchsorted(scores, np.abs(found.residual) / found.deviation) + 0.5
     return Regression(**{**vars(found), "central": rank / (len(scores) + 1)})
 
@@ -232,7 +255,7 @@ def largest_surprises(found: Evaluation, count: int = 10) -> list[dict[str, Any]
 
 def relevance(model: Any) -> Float64[Array, " d"]:
     """1 / lengthscale with every input in units of its deviation over the training rows: how fast f may change."""
-    return np.asarray(model._scaling.x_scale / model.lengthscale_, dtype=np.float64)
+    return np.asarray(model.input_scale_ / model.lengthscale_, dtype=np.float64)
 
 
 def input_names(model: Any) -> list[str]:

@@ -32,10 +32,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     # door
     "models": GROUND | {"kernels", "likelihoods", "data", "posteriors", "training"},
     # judges
-    "evaluation": GROUND | {"likelihoods", "data", "models"},
+    "evaluation": GROUND | {"likelihoods", "data"},
     "plots": GROUND | {"evaluation"},
-    "report": GROUND | {"evaluation", "plots", "data"},
-    "cli": GROUND | {"likelihoods", "models", "data", "datasets"},
+    "report": GROUND | {"kernels", "likelihoods", "evaluation", "plots", "data"},
+    "cli": GROUND | {"likelihoods", "models", "data", "datasets", "evaluation"},
     "__main__": {"cli"},
 }
 
@@ -178,3 +178,59 @@ def test_every_way_to_import_is_read(source: str, expected: set[str]) -> None:
 def test_an_import_inside_a_function_is_seen() -> None:
     assert imports_inside_functions(ast.parse("import a\ndef f():\n    if True:\n        from b import c\n")) == [4]
     assert imports_inside_functions(ast.parse("import a\nclass A:\n    import b\n")) == []
+
+
+# Rooms that use fitted models from outside.
+USERS = {"data", "evaluation", "plots", "report", "cli", "__main__"}
+
+
+def private_reads(tree: ast.AST) -> list[str]:
+    """Attributes with a leading underscore that are read of anything but ``self``, ``cls`` and modules of Python."""
+    return [
+        f"{ast.unparse(node)} at line {node.lineno}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr.startswith("_")
+        and not node.attr.startswith("__")
+        and not (isinstance(node.value, ast.Name) and node.value.id in {"self", "cls", "os", "sys"})
+    ] + [
+        f"{ast.unparse(node)} at line {node.lineno}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in {"getattr", "hasattr", "setattr"}
+        and isinstance(node.args[1], ast.Constant)
+        and str(node.args[1].value).startswith("_")
+    ]
+
+
+@each_source
+def test_models_are_used_by_their_public_surface(path: Path) -> None:
+    """What plots, scores and the command line need of a model, a user may need too."""
+    tree, layer, _ = read(path)
+    if layer in USERS:
+        assert not private_reads(tree), f"{module_name(path)}: give the model a public attribute or method for it."
+
+
+def test_a_private_read_is_seen() -> None:
+    source = "model._a\nself._b\nof.model._c.d\nhasattr(model, '_e')\nmodel.f_\nmodel.__class__"
+    assert [words.split(" at ")[0] for words in private_reads(ast.parse(source))] == [
+        "model._a",
+        "of.model._c",
+        "hasattr(model, '_e')",
+    ]
+
+
+def test_files_are_written_by_one_module() -> None:
+    """`atomic` alone: whole or not at all."""
+    for path in SOURCES:
+        if path.stem == "atomic":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func)
+                assert called.split(".")[-1] not in {"write_text", "write_bytes"}, f"{path.name}: {called}"
+                assert called not in {"os.replace", "os.rename"}, f"{path.name}: {called}"
+                if called == "open" and len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
+                    writes = set(str(node.args[1].value)) & set("wax+")
+                    assert not writes or "devnull" in ast.unparse(node.args[0]), f"{path.name}: {ast.unparse(node)}"

@@ -138,10 +138,17 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "masked values": (lambda _: fit(np.ma.masked_array(X, X > 2)), "finite numbers in X ... missing ... SimpleImputer"),
     "infinite input": (lambda _: fit(replaced(X, np.inf, (3, 1))), "infinity values in columns 1 (1) ... Replace them"),
     "inputs beyond 1e300": (lambda _: fit(1e305 * X), "inputs of at most 1e+300 ... got larger ... Rescale"),
-    "text in pandas": (lambda _: fit(text_column(c=["u", "v"] * 20)), f"columns of numbers ... 'c' (str) ... {ENCODE}"),
-    "a category": (
-        lambda _: fit(text_column(c=pd.Categorical(["u", "v"] * 20))),
-        f"columns of numbers ... 'c' (category) ... {ENCODE}",
+    "too many texts in pandas": (
+        lambda _: fit(pd.DataFrame({"c": [f"u{k}" for k in range(60)]}), np.arange(60.0)),
+        "at most 50 categories in column 'c' ... 60 different texts ... Fit without the column c",
+    ),
+    "a category with gaps": (
+        lambda _: fit(text_column(c=pd.Categorical(["u", None] * 20))),
+        "a category in every row of X ... 'c' (20) ... 'unknown'",
+    ),
+    "a category of intervals": (
+        lambda _: fit(text_column(c=pd.cut(FRAME["a"], 3))),
+        "Expected ... .astype(str)|Expected numbers or categories",
     ),
     "dates in pandas": (
         lambda _: fit(text_column(c=pd.date_range("2020", periods=N))),
@@ -153,11 +160,11 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "numbers and text in one pandas column": (
         lambda _: fit(pd.DataFrame({"a": [1, "x"] * 20})),
-        f"columns of numbers ... 'a' (text) ... {ENCODE}",
+        "columns of numbers or texts ... .astype(str)",
     ),
-    "text in polars": (
+    "gaps among texts in polars": (
         lambda _: fit(pl.DataFrame({"a": ["1", None] * 20, "b": range(N)})),
-        f"columns of numbers ... 'a' (String) ... {ENCODE}",
+        "a category in every row of X ... 'a' (20) ... Drop these rows",
     ),
     "dates in polars": (
         lambda _: fit(pl.DataFrame({"a": [datetime.date(2020, 1, 1)] * N, "b": range(N)})),
@@ -168,9 +175,13 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda _: fit(pl.DataFrame({"a": range(N)}).lazy()),
         "a table ... got a lazy one ... collect()",
     ),
-    "text in Arrow": (
+    "gaps among texts in Arrow": (
         lambda _: fit(pa.table({"a": ["1", None] * 20, "b": range(N)})),
-        f"columns of numbers ... 'a' (string) ... {ENCODE}",
+        "a category in every row of X ... 'a' (20) ... Drop these rows",
+    ),
+    "a typo among numbers in Arrow": (
+        lambda _: fit(pa.table({"a": ["1", "2", "3", "1O", "5"] * 8, "b": range(N)})),
+        "Expected numbers in column 'a', got '1O' in row 4 (8 of 40 ... a categorical type",
     ),
     "times in Arrow": (
         lambda _: fit(pa.table({"a": [datetime.datetime(2020, 1, 1)] * N})),
@@ -453,12 +464,15 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
         f"a target for every row ... 1 of 3 ... {DROP}",
     ),
     "a gap in the weights of a CSV": (from_csv("a,y,w\n1,2,1\n2,3,\n", sample_weight="w"), "weight contains NaN"),
-    "text in a CSV": (from_csv("a,b,y\n1,u,3\n2,3,4\n"), f"columns of numbers ... 'b' (string) ... {ENCODE}"),
+    "a typo in a CSV": (
+        from_csv("a,b,y\n" + "".join(f"{k},{'1O' if k == 7 else k},{k}\n" for k in range(9))),
+        "Expected numbers in column 'b', got '1O' in row 8 ... a categorical type",
+    ),
     "a question mark in a CSV": (from_csv("a,b,y\n1,?,3\n2,3,4\n"), f"missing values (NaN) ... 'b' (1) ... {IMPUTE}"),
     "dates in a CSV": (from_csv("a,b,y\n1,2020-01-01,3\n"), "numbers ... 'b' (date32 ... dates: as numbers of days"),
     "a target of dates in a CSV": (from_csv("a,y\n1,2020-01-01\n2,2020-01-02\n"), "numbers ... date ... days"),
     "a target of text in a CSV": (from_csv("a,y\n1,u\n2,v\n"), "numbers as target ... got ... 'u' ... classifier"),
-    "a CSV of the target alone": (from_csv("y\n1\n2\n"), "0 feature(s) ... minimum of 1"),
+    "a CSV of the target alone": (from_csv("y\n1\n2\n"), "input columns beside the target, got none in 'y'"),
     "a CSV with a name twice": (from_csv("a,a,y\n1,2,3\n"), "every column ... once ... 'a', 'a' ... Rename"),
     "a CSV in Latin-1": (from_csv("größe,y\n1,2\n".encode("latin-1")), "UTF-8"),
     "a spreadsheet": (from_csv(b"PK", name="rows.xlsx"), "a file ending in .csv ... got rows.xlsx ... Convert"),
@@ -484,9 +498,10 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "files of different types": (
         lambda folder: new().fit(
-            [holding("1.csv", "a,y\n1,2\n")(folder), holding("2.csv", "a,y\nu,2\n")(folder)], target="y"
+            [holding("1.csv", "a,y\n1,2\n2,3\n3,4\n4,5\n")(folder), holding("2.csv", "a,y\nu,2\n")(folder)],
+            target="y",
         ),
-        "Expected ... columns of numbers ... 'a' (string) ... Drop them",
+        "Expected numbers in column 'a', got 'u' in row 5 (1 of 5 ... Correct it",
     ),
     "a file to predict that lacks a column": (
         lambda folder: fit(FRAME).predict(holding("rows.csv", "a,c\n1,2\n")(folder)),

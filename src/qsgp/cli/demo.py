@@ -13,8 +13,9 @@ from sklearn.linear_model import LinearRegression
 from qsgp import datasets, metrics
 from qsgp.cli.info import known_rows
 from qsgp.cli.progress import train
-from qsgp.cli.talk import AsJson, Device, Quiet, aligned, count, say, show
+from qsgp.cli.talk import AsJson, Device, Quiet, aligned, say, show
 from qsgp.cli.writing import check_output
+from qsgp.data.words import count
 from qsgp.models.models import QSGPRegressor
 
 NOISE = 0.05

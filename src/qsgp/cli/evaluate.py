@@ -9,11 +9,12 @@ import typer
 
 from qsgp.cli import scores
 from qsgp.cli.rows import Rows, columns_of
-from qsgp.cli.talk import AsJson, ColumnList, Device, Files, MaxMemory, Missing, ModelFile, Quiet, count, say, show
+from qsgp.cli.talk import AsJson, ColumnList, Device, Files, MaxMemory, Missing, ModelFile, Quiet, say, show
 from qsgp.cli.targets import known_targets
 from qsgp.cli.writing import check_output
 from qsgp.data.columns import Columns
 from qsgp.data.reading import check_names, find, schema
+from qsgp.data.words import count
 from qsgp.models.models import load
 
 try:

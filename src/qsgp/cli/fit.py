@@ -12,12 +12,14 @@ import typer
 
 from qsgp.cli import scores
 from qsgp.cli.info import known_rows
-from qsgp.cli.preparing import Prepared, Wanted, prepare
+from qsgp.cli.preparing import Prepared, prepare
 from qsgp.cli.progress import train
-from qsgp.cli.talk import AsJson, ColumnList, Device, Files, MaxMemory, Missing, Quiet, count, number, say, show
+from qsgp.cli.talk import AsJson, ColumnList, Device, Files, MaxMemory, Missing, Quiet, number, say, show
 from qsgp.cli.targets import Task
 from qsgp.cli.writing import check_output
+from qsgp.data.choosing import Wanted
 from qsgp.data.reading import find
+from qsgp.data.words import count
 from qsgp.likelihoods import BY_NAME
 from qsgp.models.keywords import kernels, likelihoods
 from qsgp.models.models import ESTIMATORS
@@ -74,7 +76,7 @@ def fit(
     check_output(output, paths)
     if task == "auto" and likelihood != "auto":
         task = "classification" if BY_NAME[likelihood].labels else "regression"
-    data = prepare(paths, Wanted(target, weight, columns, drop, categories, task, missing))
+    data = prepare(paths, Wanted(target, weight, columns, drop, categories), task, missing)
     for note in data.notes:
         say(note, quiet)
     parts = _split(len(data.y), holdout, _CALIBRATION if calibrate else 0.0, seed)

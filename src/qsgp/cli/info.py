@@ -29,11 +29,11 @@ def info(
 
 def describe(model: Any, path: str) -> dict[str, Any]:
     """All there is to say, as JSON can hold it."""
-    header = model._posterior.parts()[0]
+    header = model.posterior_
     columns = Columns.from_header(model.columns_) if hasattr(model, "columns_") else None
     names = [str(name) for name in getattr(model, "feature_names_in_", range(model.n_features_in_))]
     lengthscale = np.broadcast_to(model.lengthscale_, (model.n_features_in_,))
-    relevance = model._scaling.x_scale / lengthscale
+    relevance = model.input_scale_ / lengthscale
     found: dict[str, Any] = {
         "file": path,
         "bytes": os.path.getsize(path),
@@ -56,7 +56,7 @@ def describe(model: Any, path: str) -> dict[str, Any]:
         found["classes"] = model.classes_.tolist()
     if hasattr(model, "relevance_"):
         found["relevance_vectors"] = len(model.relevance_)
-    found |= {"calibrated": model._calibration is not None, "iterations": int(model.n_iter_)}
+    found |= {"calibrated": model.calibration_ is not None, "iterations": int(model.n_iter_)}
     found["training_seconds"] = model.history_[-1].get("seconds") if model.history_ else None
     changed = {name: value for name, value in model.get_params().items() if value != type(model)().get_params()[name]}
     plan = {"plan": list(model.plan_.sentences)} if hasattr(model, "plan_") else {}  # files of before lack it
@@ -65,8 +65,8 @@ def describe(model: Any, path: str) -> dict[str, Any]:
 
 def known_rows(model: Any) -> int | None:
     """Training rows that a mean solved by blocks of rows knows, as many as time allowed; None for other models."""
-    header, tensors = model._posterior.parts()
-    return len(tensors["x"]) if header["kind"] == "kernel functions at rows" else None
+    found = model.posterior_
+    return int(found["rows"]) if found["kind"] == "kernel functions at rows" else None
 
 
 def _root(variance: Any) -> Any:

@@ -7,11 +7,13 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import typer
 
-from qsgp.cli.rows import Portion, Rows, columns_of, picked
-from qsgp.cli.talk import ColumnList, Device, Files, MaxMemory, ModelFile, Quiet, count, say
+from qsgp.cli.rows import Portion, Rows, columns_of
+from qsgp.cli.talk import ColumnList, Device, Files, MaxMemory, ModelFile, Quiet, say
 from qsgp.cli.writing import check_table_output, table_writer
+from qsgp.data.choosing import picked
 from qsgp.data.columns import Columns
 from qsgp.data.reading import READERS, find, schema
+from qsgp.data.words import count
 from qsgp.models.models import load
 
 try:

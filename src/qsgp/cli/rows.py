@@ -1,6 +1,5 @@
 """Rows of files as a model takes them, portion by portion."""
 
-import csv
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from qsgp.cli.talk import count, listed
-from qsgp.data.columns import Column, Columns, Encoded, encode
+from qsgp.data.choosing import picked
+from qsgp.data.columns import Columns, Encoded, encode, lacking_by_column, unseen_words
 from qsgp.data.reading import batches, check_names, index_columns, schema
+from qsgp.data.words import count, listed
 
 try:
     import pyarrow as pa
@@ -22,15 +22,6 @@ _NEEDED = "The model was fitted with it."
 _PORTION = 2**23  # bytes of numbers in memory at a time
 
 
-def picked(given: Sequence[str] | None, names: Sequence[str], path: Path) -> list[str]:
-    """Columns named on the command line: each argument a name, or names separated by commas (quoted if need be)."""
-    found: list[str] = []
-    for part in given or []:
-        found += [part] if part in names else [name.strip() for name in next(csv.reader([part]), [])]
-    check_names(found, names, path)
-    return list(dict.fromkeys(found))
-
-
 def columns_of(model: Any, path: Path, given: Sequence[str] | None, others: Sequence[str]) -> Columns:
     """How a model's inputs come from a file: as stored by `qsgp fit`, by the names of its inputs, or in order."""
     found = schema(path)
@@ -38,18 +29,13 @@ def columns_of(model: Any, path: Path, given: Sequence[str] | None, others: Sequ
     if given:
         chosen = picked(given, names, path)
         _check_width(model, chosen, path)
-        return Columns(tuple(Column(name, "number") for name in chosen))
-    known = [str(name) for name in getattr(model, "feature_names_in_", [])]
-    if hasattr(model, "columns_"):
-        stored = Columns.from_header(model.columns_)
-        if stored.encoded == known:  # else it was fitted again on other columns
-            check_names(stored.names, names, path, _NEEDED)
-            return stored
-    if not known:
-        known = [name for name in names if name not in [*others, *index_columns(found)]]
-        _check_width(model, known, path)
-    check_names(known, names, path, _NEEDED)
-    return Columns(tuple(Column(name, "number") for name in known))
+        return Columns.of_numbers(chosen)
+    if (known := Columns.known_to(model)) is None:
+        inputs = [name for name in names if name not in [*others, *index_columns(found)]]
+        _check_width(model, inputs, path)
+        known = Columns.of_numbers(inputs)
+    check_names(known.names, names, path, _NEEDED)
+    return known
 
 
 def _check_width(model: Any, names: list[str], path: Path) -> None:
@@ -107,8 +93,7 @@ class Rows:
         """What a person should know afterwards; ``fate`` of rows that lack an input."""
         found = []
         if self.unseen:
-            words = ", ".join(f"{name}={value} ({n})" for (name, value), n in self.unseen.most_common(5))
-            found.append(f"Note: categories the model has not seen count as none of the known ones: {words}.")
+            found.append(f"Note: {unseen_words(self.unseen)}")
         if self.left_out:
             found.append(f"Note: {count(self.left_out)} with missing inputs: {fate}; --missing mean fills them in.")
         return found
@@ -128,8 +113,3 @@ def missing_words(lacking: dict[str, int], path: Path, otherwise: str) -> str:
         f"Expected a value in every row of {path}, got missing ones in {', '.join(words[:8])}{more}. "
         f"Use --missing mean to fill in the mean, or {otherwise}."
     )
-
-
-def lacking_by_column(columns: Columns, encoded: Encoded) -> dict[str, int]:
-    """Rows without a value, for each column of the file."""
-    return {name: int(np.isnan(encoded.columns[inputs[0]]).sum()) for name, inputs in columns.encoded_by_column.items()}

@@ -61,15 +61,6 @@ def number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def count(rows: int, thing: str = "row") -> str:
-    return f"{rows:,} {thing}{'' if rows == 1 else 's'}"
-
-
-def listed(names: list[str], most: int = 8) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(repr, names[:most])) + more
-
-
 def aligned(rows: Sequence[tuple[str, ...]]) -> str:
     """Rows of words under each other, the first column to the left and the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from qsgp.cli.talk import count
 from qsgp.data.entries import as_text, is_text, strange_entry
+from qsgp.data.words import count
 
 try:
     from pyarrow import compute, types

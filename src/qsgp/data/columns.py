@@ -1,10 +1,10 @@
-"""The columns of a file as numbers: what `qsgp fit` learns of them is stored in the model, so that `predict` can read
-another file. Numbers stay, booleans become 0 and 1, texts one column for each category."""
+"""The columns of a table as numbers: what a fit learns of them is stored in the model, so that it can read other tables
+and files. Numbers stay, booleans become 0 and 1, texts one column for each category."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,17 @@ except ImportError:  # the extra is not installed: `reading` says so before anyt
 
 MOST_CATEGORIES = 50
 _SOME = 0.2  # share of numbers among many different texts from which on numbers were meant
+
+
+class Advice(NamedTuple):
+    """What to do about a column, in options of the command line or for a table in Python; {} is the column's name."""
+
+    leave_out: str
+    categories: str
+
+
+IN_PYTHON = Advice("without the column {}", "a categorical type (such as pandas' category)")
+ON_THE_COMMAND_LINE = Advice("with --drop {}", "--categories {}")
 
 
 @dataclass(frozen=True)
@@ -79,17 +90,38 @@ class Columns:
     def from_header(header: Any) -> "Columns":
         try:
             inputs = tuple(Column(part["name"], part["kind"], tuple(part["values"])) for part in header["inputs"])
+            if not {column.kind for column in inputs} <= {"number", "boolean", "category"}:
+                raise KeyError("a known kind")
             return Columns(inputs, header["target"], header["missing"], tuple(header["means"]), header["rows"])
         except (KeyError, TypeError) as error:
             raise ValueError(f"Expected a description of columns in the model, got one without {error}.") from error
 
     @staticmethod
-    def of(table: Any, categories: Collection[str] = ()) -> "tuple[Columns, list[str]]":
+    def learned_by(model: Any) -> "Columns | None":
+        """How a fitted model makes its inputs of a table, if it learned that from a file or from categories."""
+        if not hasattr(model, "columns_"):
+            return None
+        stored = Columns.from_header(model.columns_)
+        names = [str(name) for name in getattr(model, "feature_names_in_", [])]
+        return stored if stored.encoded == names else None  # it may have been fitted again on other columns
+
+    @staticmethod
+    def known_to(model: Any) -> "Columns | None":
+        """What it learned, or else its inputs by their names; None for a model without names."""
+        names = [str(name) for name in getattr(model, "feature_names_in_", [])]
+        return Columns.learned_by(model) or (Columns.of_numbers(names) if names else None)
+
+    @staticmethod
+    def of_numbers(names: Sequence[str]) -> "Columns":
+        return Columns(tuple(Column(name, "number") for name in names))
+
+    @staticmethod
+    def of(table: Any, categories: Collection[str] = (), advice: Advice = IN_PYTHON) -> "tuple[Columns, list[str]]":
         """Kinds and categories of a table's columns, and the names of those that hold nothing and are left out.
 
-        Those named in ``categories`` hold categories whatever they look like.
+        Those named in ``categories`` hold categories whatever they look like, and so do those of a categorical type.
         """
-        found = {name: _column(name, table.column(name), name in categories) for name in table.column_names}
+        found = {name: _column(name, table.column(name), name in categories, advice) for name in table.column_names}
         kept = tuple(column for column in found.values() if column is not None)
         return Columns(kept), [name for name, column in found.items() if column is None]
 
@@ -141,9 +173,23 @@ def encode(columns: Columns, table: Any) -> Encoded:
     return found
 
 
-def _column(name: str, values: Any, as_category: bool) -> Column | None:
+def unseen_words(unseen: Counter[tuple[str, str]]) -> str:
+    """For a note about categories that were not there in the fit."""
+    words = ", ".join(f"{name}={value} ({n})" for (name, value), n in unseen.most_common(5))
+    return f"categories the model has not seen count as none of the known ones: {words}."
+
+
+def lacking_by_column(columns: Columns, encoded: Encoded) -> dict[str, int]:
+    """Rows without a value, for each column of the table."""
+    return {name: int(np.isnan(encoded.columns[inputs[0]]).sum()) for name, inputs in columns.encoded_by_column.items()}
+
+
+def _column(name: str, values: Any, as_category: bool, advice: Advice) -> Column | None:
     """What a column holds; None if it holds nothing."""
     kind = values.type
+    if types.is_dictionary(kind):  # a categorical type
+        kind = kind.value_type
+        as_category = as_category or is_text(kind) or _is_number(kind) or types.is_boolean(kind)
     if values.null_count == len(values):
         return None
     if types.is_boolean(kind) and not as_category:
@@ -152,13 +198,13 @@ def _column(name: str, values: Any, as_category: bool) -> Column | None:
         return Column(name, "number")
     if not is_text(kind) and not as_category:
         raise ValueError(
-            f"Expected numbers or categories in column {name!r}, got {kind}. Leave it out with --drop {quoted(name)}, "
+            f"Expected numbers or categories in column {name!r}, got {kind}. Fit {_about(advice.leave_out, name)}, "
             "or turn it into numbers first (dates: days since a day, month, weekday)."
         )
     if not as_category and (strange := strange_entry(values)) is not None:
         raise ValueError(
             f"Expected numbers in column {name!r}, got {strange}. Correct it, leave it empty where the value is not "
-            f"known, or use --categories {quoted(name)} if the column holds categories."
+            f"known, or use {_about(advice.categories, name)} if the column holds categories."
         )
     found = compute.unique(as_text(values)).drop_null().to_pylist()
     if len(found) > MOST_CATEGORIES:
@@ -169,8 +215,8 @@ def _column(name: str, values: Any, as_category: bool) -> Column | None:
             else f"got {some}"
         )
         raise ValueError(
-            f"Expected numbers or at most {MOST_CATEGORIES} categories in column {name!r}, {why}. Leave the column out "
-            f"with --drop {quoted(name)}, or correct its entries."
+            f"Expected numbers or at most {MOST_CATEGORIES} categories in column {name!r}, {why}. Fit "
+            f"{_about(advice.leave_out, name)}, or correct its entries."
         )
     return Column(name, "category", tuple(sorted(found))) if found else None
 
@@ -187,6 +233,10 @@ def _numbers(name: str, values: Any) -> np.ndarray:
 
 def _is_number(kind: Any) -> bool:
     return types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
+
+
+def _about(advice: str, name: str) -> str:
+    return advice.replace("{}", quoted(name))
 
 
 def quoted(name: str) -> str:

@@ -50,6 +50,8 @@ def strange_entry(values: Any, least: float = _NEARLY_ALL) -> Strange | None:
 
 def as_text(values: Any) -> Any:
     """As texts without blanks around them, nothing but blanks being a missing value; a dictionary is resolved."""
+    if types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
     text = compute.utf8_trim_whitespace(values.cast(pa.string()))
     return compute.if_else(compute.equal(text, ""), pa.scalar(None, pa.string()), text)
 

@@ -19,6 +19,10 @@ def joined(files: list[Path], name: str) -> np.ndarray:
     return np.concatenate(found)
 
 
+def names(path: Path) -> list[str]:
+    return list(_arrays(path, ""))
+
+
 def columns(path: Path) -> dict[str, np.ndarray]:
     """Arrays as columns: those of two axes as X0, X1, ..., and only arrays as long as X (or the first one)."""
     arrays = {name: array for name, array in _arrays(path).items() if array.ndim in (1, 2)}

@@ -8,7 +8,6 @@ import glob
 import json
 import os
 import re
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +15,7 @@ from typing import Any
 
 from qsgp.data import npz
 from qsgp.data.dialects import dialect_of
-from qsgp.data.entries import is_text, strange_entry
-from qsgp.data.tables import check_types
+from qsgp.data.entries import is_text
 
 try:
     import pyarrow as pa
@@ -70,38 +68,8 @@ def find(paths: Paths) -> list[Path]:
     return found
 
 
-def read_table(
-    paths: Paths, target: str | None = None, weight: str | None = None, columns: Sequence[str] | None = None
-) -> tuple[Any, Any, Any]:
-    """(inputs, target or None, weight or None): inputs as an Arrow table with its names, or an array from NPZ.
-
-    ``columns`` are the inputs to keep; all but target and weight unless said.
-    """
-    files = find(paths)
-    kinds = {path.suffix.lower() == ".npz" for path in files}
-    if len(kinds) > 1:
-        raise ValueError("Expected files of one kind, got NPZ and others. Read them apart.")
-    if kinds == {True}:
-        y, w = (None if name is None else npz.joined(files, name) for name in (target, weight))
-        return npz.joined(files, "X"), y, w
-    table = pa_table(files)
-    names, special = table.column_names, [name for name in (target, weight) if name is not None]
-    index = [name for name in index_columns(table.schema) if name not in special] if columns is None else []
-    if index:
-        warnings.warn(f"Left out of the inputs: {index_words(index)}.", stacklevel=2)
-    wanted = list(columns) if columns is not None else [name for name in names if name not in [*special, *index]]
-    check_names([*wanted, *special], names, files[0])
-    inputs = table.select(wanted)
-    for name in wanted:
-        if is_text(inputs.column(name).type) and (strange := strange_entry(inputs.column(name))) is not None:
-            raise ValueError(f"Expected numbers in column {name!r} of {files[0]}, got {strange}. Correct the entry.")
-    check_types(inputs)
-    y, w = (None if name is None else table.column(name).to_numpy() for name in (target, weight))
-    return inputs, y, w
-
-
 def check_names(
-    wanted: Sequence[str], names: Sequence[str], path: Path, remedy: str = "Name one of these; case counts."
+    wanted: Sequence[str], names: Sequence[str], path: Path | str, remedy: str = "Name one of these; case counts."
 ) -> None:
     """Every column asked for is in the file; else what there is, and what may have been meant."""
     for name in wanted:
@@ -123,6 +91,10 @@ def pa_table(files: list[Path], columns: Sequence[str] | None = None, types: Map
     """
     tables: list[Any] = []
     for path in files:
+        if columns is not None and tables and (lacking := sorted(set(columns) - set(schema(path).names))):
+            raise ValueError(
+                f"Expected the columns of {files[0]} in {path}, got others: no {lacking}. Use equal files."
+            )
         with _reading(path) as kind:
             table = _READ[kind](path, columns, types or {})
         _check_columns(path, table.column_names, tables[0].column_names if tables else None, files[0])

@@ -4,12 +4,14 @@ import numbers
 import re
 import warnings
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 import torch
 
 _SHOWN = 5  # columns named in a message
+_TEXT = re.compile(r"(str\b|string|large_string|utf8|categor|enum|dictionary|text)", re.IGNORECASE)
 _NUMERIC = re.compile(r"(u?int\d|float|double|half|bool|decimal|number|complex|sparse)", re.IGNORECASE)
 LARGEST_INPUT = 1e300
 _LEAST_MEAN_WEIGHT = 0.1  # below this weights are more often shares than counts
@@ -43,7 +45,6 @@ def as_array_like(table: Any) -> Any:
         raise ValueError(f"Expected columns of numbers, got an array of {table.dtype}. {_ENCODE}")
     if hasattr(table, "collect") and hasattr(table, "collect_schema"):
         raise ValueError("Expected a table, got a lazy one. Call .collect() first.")
-    check_types(table)
     return table
 
 
@@ -57,6 +58,7 @@ def as_target(y: Any, *, numeric: bool) -> Any:
         _refuse_missing(int(np.ma.getmaskarray(y).sum()), len(y))
     if numeric or isinstance(y, torch.Tensor):
         y = as_array_like(y)
+        check_types(y)
     values = np.asarray(y)
     if values.ndim == 0:
         raise ValueError(f"Expected one target for every row, got the single value {y!r}. Pass a list or array.")
@@ -97,15 +99,26 @@ def _refuse_missing(count: int, rows: int) -> None:
         )
 
 
-def check_types(table: Any) -> None:
-    """Data frames are read column by column: name those that hold no numbers."""
+def names_of(table: Any) -> list[str]:
+    """Of a table's columns; none of an array."""
     if not hasattr(table, "columns") and not hasattr(table, "column_names"):
-        return
-    names = list(table.column_names if hasattr(table, "column_names") else table.columns)
-    twice = sorted(str(name) for name, count in Counter(names).items() if count > 1)
+        return []
+    return [str(name) for name in (table.column_names if hasattr(table, "column_names") else table.columns)]
+
+
+def text_columns(table: Any) -> list[Any]:
+    """Columns of texts or categories."""
+    return [name for name, kind in _types(table).items() if _TEXT.match(kind)] if names_of(table) else []
+
+
+def check_types(table: Any, besides: Collection[Any] = ()) -> None:
+    """Data frames are read column by column: name those that hold no numbers, ``besides`` some that need not."""
+    names = names_of(table)
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise ValueError(f"Expected every column once, got several called {', '.join(twice)}. Rename or drop them.")
-    strange = {name: kind for name, kind in _types(table).items() if not _NUMERIC.match(kind)}
+    types = _types(table) if names else {}
+    strange = {name: kind for name, kind in types.items() if not _NUMERIC.match(kind) and name not in besides}
     if strange:
         listed = ", ".join(f"{name!r} ({kind})" for name, kind in list(strange.items())[:_SHOWN])
         more = f" and {len(strange) - _SHOWN} more" if len(strange) > _SHOWN else ""

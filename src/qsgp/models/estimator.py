@@ -20,7 +20,9 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor
 
 from qsgp import memory
-from qsgp.data.reading import is_path, read_table
+from qsgp.data.columns import Columns
+from qsgp.data.inputs import applied, learned, read_inputs, read_portion, read_rows
+from qsgp.data.reading import is_path
 from qsgp.data.rows import Rows
 from qsgp.data.scaling import Scaling
 from qsgp.data.tables import as_array_like, as_target, check_inputs, check_weights, dense
@@ -163,10 +165,15 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
 
     def _rows(self, X: Any, y: Any, sample_weight: Any, target: str | None, **checks: Any) -> tuple[Any, Any, Any]:
         """Checked inputs, targets and weights, from tables or files."""
+        columns, first = None, checks.get("reset", True)
         if is_path(X):
             if y is not None and target is not None:
                 raise ValueError("Expected target= or y with a path, got both. Leave one out.")
-            X, found, weight = read_table(X, target, weight=sample_weight if isinstance(sample_weight, str) else None)
+            named = sample_weight if isinstance(sample_weight, str) else None
+            if first:
+                X, found, weight, columns = read_rows(X, target, named)
+            else:
+                X, found, weight = read_portion(X, Columns.known_to(self), target, named)
             y = found if target is not None else y
             sample_weight = weight if weight is not None else sample_weight
             if y is None:
@@ -178,14 +185,27 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
                 f"Expected the name of a weight column with a path as X only, got {sample_weight!r} with a table. "
                 "Pass the weights themselves."
             )
-        X, y = self._table(X), as_target(y, numeric=not self._labels)
+        elif first:
+            X, columns = learned(self._table(X))
+        else:
+            X = applied(Columns.learned_by(self), self._table(X))
+        y = as_target(y, numeric=not self._labels)
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_all_finite=False, **checks)
         check_inputs(X, getattr(self, "feature_names_in_", None))
+        if first:
+            self._keep_columns(columns)
         if sample_weight is not None and not isinstance(sample_weight, numbers.Number):
             sample_weight = np.array(as_array_like(sample_weight))
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         check_weights(weight)
         return X, y, weight
+
+    def _keep_columns(self, columns: Columns | None) -> None:
+        """``columns_`` says how a table becomes the model's inputs; without files and categories there is none."""
+        if columns is not None:
+            self.columns_ = columns.header()
+        elif hasattr(self, "columns_"):
+            del self.columns_
 
     def _table(self, X: Any) -> Any:
         """Whatever holds the inputs as scikit-learn can read it."""
@@ -193,19 +213,23 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
             X = dense(X, memory.budget(self.max_memory, "cpu"))
         return as_array_like(X)
 
-    def _inputs(self, X: Any) -> np.ndarray:
-        """Rows to predict, of the width and names of ``fit``."""
+    def prepare_inputs(self, X: Any) -> np.ndarray:
+        """Rows to predict, from a table or a path, as the array of numbers the model works with.
+
+        Categories become a column for each of those known from `fit`. Missing values and columns are refused.
+        """
         check_is_fitted(self)
         if is_path(X):
-            names = [str(name) for name in getattr(self, "feature_names_in_", [])]
-            X = read_table(X, columns=names or None)[0]
-        X = validate_data(self, self._table(X), reset=False, dtype=[np.float64, np.float32], ensure_all_finite=False)
+            X = read_inputs(X, Columns.known_to(self))
+        else:
+            X = applied(Columns.learned_by(self), self._table(X))
+        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], ensure_all_finite=False)
         check_inputs(X, getattr(self, "feature_names_in_", None))
         return X
 
     def _blocks(self, X: Any, draws: int = 0) -> Iterator[np.ndarray]:
         """Checked rows in float64, as many at a time as ``max_memory`` allows; the results are kept for all."""
-        return self._checked_blocks(self._inputs(X), draws)
+        return self._checked_blocks(self.prepare_inputs(X), draws)
 
     def _checked_blocks(self, X: np.ndarray, draws: int = 0) -> Iterator[np.ndarray]:
         limit = memory.budget(self.max_memory, self._device)
@@ -249,6 +273,54 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         """The likelihood in float64 on the CPU, where predictions are finished."""
         sites = self._posterior.likelihood
         return sites.with_parameters({name: v.double().cpu() for name, v in sites.parameters().items()})
+
+    # --- what a fitted model tells ------------------------------------------------------------------------------
+
+    @property
+    def calibration_(self) -> Any:
+        """What `calibrate` found: conformal scores of a regressor, the temperature of a classifier, or None."""
+        return self._calibration
+
+    @property
+    def likelihood_(self) -> str:
+        """The distribution of the target given the function: "gaussian", "laplace" or "logistic"."""
+        return str(self.posterior_["likelihood"])
+
+    @property
+    def posterior_(self) -> dict[str, Any]:
+        """A description of the solution: its kind, likelihood, sizes, and the number of rows and support points."""
+        header, tensors = self._posterior.parts()
+        rows = {"rows": len(tensors["x"])} if "x" in tensors else {}
+        support = {"support_points": len(tensors["U"])} if "U" in tensors else {}
+        return header | rows | support
+
+    @property
+    def input_scale_(self) -> np.ndarray:
+        """The standard deviation of each input over the training rows; 1 for a constant input."""
+        return self._scaling.x_scale.copy()
+
+    @property
+    def target_mean_(self) -> np.ndarray:
+        """The mean of each output over the training rows; 0 for a classifier."""
+        return self._scaling.y_mean.copy()
+
+    @property
+    def target_scale_(self) -> np.ndarray:
+        """The standard deviation of each output over the training rows; 1 for a classifier."""
+        return self._scaling.y_scale.copy()
+
+    def predict_latent(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation of the function itself, without noise, one column for each output.
+
+        For a regressor in the unit of y, for a classifier the log odds of each class against the others (of the second
+        class if there are two).
+        """
+        means, deviations = [], []
+        for rows in self._blocks(X):
+            mean, variance = self._latent(rows)
+            means.append(self._scaling.restore(mean.numpy(), rows))
+            deviations.append(variance.sqrt().numpy() * self._scaling.y_scale)
+        return np.concatenate(means), np.concatenate(deviations)
 
     # --- training -----------------------------------------------------------------------------------------------
 
@@ -465,7 +537,7 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
             found["feature_names_in_"] = [str(name) for name in self.feature_names_in_]
         if self._relevance:
             found["relevance_"] = self.relevance_.tolist()
-        if hasattr(self, "columns_"):  # how `qsgp fit` made numbers of a file's columns
+        if hasattr(self, "columns_"):  # how a table's columns become numbers
             found["columns_"] = self.columns_
         return found
 

@@ -208,7 +208,7 @@ class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
             One log density for each target.
         """
         check_is_fitted(self)
-        X = self._inputs(X)
+        X = self.prepare_inputs(X)
         Y = as_target(y, numeric=True).astype(np.float64)
         _check_length(Y, len(X))
         Y = Y.reshape(len(Y), -1)
@@ -535,12 +535,12 @@ class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
                 f"Expected labels of two classes or more, got 1 class: {self.classes_.tolist()[0]!r}. "
                 "Check the target column."
             )
-        codes = self._codes(y)
+        codes = self.class_codes(y)
         columns = [1] if len(self.classes_) == 2 else range(len(self.classes_))
         return np.stack([np.where(codes == c, 1.0, -1.0) for c in columns], 1)
 
-    def _codes(self, y: Any) -> np.ndarray:
-        """Positions of the labels among the classes."""
+    def class_codes(self, y: Any) -> np.ndarray:
+        """Positions of the labels y among ``classes_``; labels the model has not seen are refused."""
         labels = np.atleast_1d(as_target(y, numeric=False)).ravel()
         if labels.dtype.kind != self.classes_.dtype.kind and {labels.dtype.kind, self.classes_.dtype.kind} & set("OUS"):
             labels = labels.astype(str)  # names of labels and numbers do not compare: look them up as text
@@ -579,6 +579,22 @@ class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
             p = self._calibration(torch.tensor(p)).numpy()
         p = np.concatenate([1 - p, p], 1) if p.shape[1] == 1 else p
         return p / p.sum(1, keepdims=True)
+
+    def predict_proba_quantiles(self, X: Any, q: Any) -> np.ndarray:
+        """Quantiles ``q`` of the probability of each class against the others (of the second class if there are two).
+
+        They show how well the model knows the probability. One more axis in front when q is a list.
+        """
+        check_is_fitted(self)
+        levels, found = _probabilities(q, "q", "Give 0.5 for the median, or a list of levels."), []
+        for rows in self._blocks(X):
+            latent = self._latent(rows)
+            values = [self._sites().quantile(float(p), *latent) for p in levels]
+            if self._calibration is not None:
+                values = [self._calibration(value) for value in values]
+            found.append(torch.stack(values).numpy())
+        quantiles = np.concatenate(found, 1)
+        return quantiles if np.ndim(q) else quantiles[0]
 
     def predict(self, X: Any) -> np.ndarray:
         """Predict the most probable class.
@@ -621,7 +637,7 @@ class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
             One log probability for each row.
         """
         p = self.predict_proba(X)
-        codes = self._codes(y)
+        codes = self.class_codes(y)
         _check_length(codes, len(p))
         return np.log(p[np.arange(len(p)), codes].clip(np.finfo(float).tiny))
 

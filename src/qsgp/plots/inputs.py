@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float64
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
@@ -43,9 +42,9 @@ def residuals(
     """
     found, ax = regression(of, X, y, output), axes(ax)
     name = str(column)
-    if hasattr(of, "_inputs"):
+    if hasattr(of, "prepare_inputs"):
         position = which(of, column)
-        x, name = of._inputs(X)[:, position].astype(float), input_names(of)[position]
+        x, name = of.prepare_inputs(X)[:, position].astype(float), input_names(of)[position]
     else:
         x = np.asarray(X, dtype=float)
     rows = some_rows(len(x), most)
@@ -69,7 +68,7 @@ def slice_plot(
     """
     ax = axes(ax)
     with plain_arrays():
-        rows = model._inputs(X).astype(float)
+        rows = model.prepare_inputs(X).astype(float)
     position = which(model, column)
     low, high = np.quantile(rows[:, position], [0.005, 0.995])
     line = np.linspace(low, high, _GRID)
@@ -96,7 +95,7 @@ def _label(ax: Axes, name: str) -> None:
 
 def interval(model: Any, X: Float64[Array, "n d"]) -> tuple[Array, Array]:
     """The 95 % interval; the model's own where it was recalibrated on too few rows to promise as much."""
-    if model._calibration is not None and model._calibration.n < _BAND / (1 - _BAND):
+    if model.calibration_ is not None and model.calibration_.n < _BAND / (1 - _BAND):
         lower, upper = model.predict_quantiles(X, [(1 - _BAND) / 2, (1 + _BAND) / 2])
         return lower, upper
     lower, upper = model.predict_interval(X, _BAND)
@@ -106,11 +105,8 @@ def interval(model: Any, X: Float64[Array, "n d"]) -> tuple[Array, Array]:
 def _class_curves(model: Any, line: Array, grid: Array, ax: Axes) -> None:
     probability, room = model.predict_proba(grid), 0.0
     if len(model.classes_) == 2:
-        # quantiles of the probability itself, which no public method of a classifier gives
-        ends = [model._sites().quantile(q, *model._latent(grid)) for q in ((1 - _BAND) / 2, (1 + _BAND) / 2)]
-        if model._calibration is not None:
-            ends = [model._calibration(torch.as_tensor(end)) for end in ends]
-        ax.fill_between(line, *(end[:, 0].numpy() for end in ends), color="C0", alpha=0.25, linewidth=0)
+        ends = model.predict_proba_quantiles(grid, [(1 - _BAND) / 2, (1 + _BAND) / 2])
+        ax.fill_between(line, *ends[..., 0], color="C0", alpha=0.25, linewidth=0)
         ax.plot(line, probability[:, 1], color="C0")
         ax.set_ylabel(f"probability of {short(str(model.classes_[1]), 14)}", parse_math=False)
     else:

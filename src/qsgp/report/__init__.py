@@ -36,7 +36,7 @@ def write_report(
     check_is_fitted(model)
     place = place_for(path)
     refuse_inputs(place, find(X) if is_path(X) else [])
-    rows = model._inputs(X)
+    rows = model.prepare_inputs(X)
     found = evaluate_all(model, rows, y)
     if not 0 <= output < len(found):
         raise ValueError(f"Expected 0 <= output < {len(found)}, got {output}. Outputs are numbered from 0.")

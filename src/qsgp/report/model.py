@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from qsgp.kernels import BY_NAME as KERNELS
+from qsgp.likelihoods import BY_NAME as LIKELIHOODS
 from qsgp.memory import readable
 from qsgp.report.page import number
 
@@ -18,10 +20,9 @@ _BASES = {
 
 def in_words(model: Any, target: str) -> list[str]:
     """One line each: kind and kernel, what was solved, noise, training, memory, recalibration."""
-    header, tensors = model._posterior.parts()
-    likelihood = model._posterior.likelihood
-    lines = [f"Kernel: {model._posterior.kernel.words}, with one lengthscale for each input."]
-    lines.append(_what(model, header, {name: len(value) for name, value in tensors.items() if value.ndim}))
+    header, likelihood = model.posterior_, LIKELIHOODS[model.likelihood_]
+    lines = [f"Kernel: {KERNELS[model.kernel_].words}, with one lengthscale for each input."]
+    lines.append(_what(model, header))
     if model.mean == "linear":
         lines.append("A linear trend of the inputs stands beside the process.")
     signal = np.sqrt(np.ravel(model.signal_variance_))
@@ -44,7 +45,7 @@ def in_words(model: Any, target: str) -> list[str]:
         lines.append(f"The fit reckoned with {readable(int(memory))} of memory.")
     lines.append(
         "Predictions were recalibrated by calibrate."
-        if model._calibration is not None
+        if model.calibration_ is not None
         else "Predictions were not recalibrated (calibrate)."
     )
     return lines
@@ -55,25 +56,25 @@ def plan(model: Any) -> list[str]:
     return list(model.plan_.sentences) if hasattr(model, "plan_") else []
 
 
-def _what(model: Any, header: dict[str, Any], rows: dict[str, int]) -> str:
+def _what(model: Any, header: dict[str, Any]) -> str:
     kind = header["kind"]
     if kind == "closed form":
-        return f"Posterior: exact, solved in closed form on {rows['x']:,} training rows."
+        return f"Posterior: exact, solved in closed form on {header['rows']:,} training rows."
     if kind == "kernel functions at rows":
-        mean = "exact mean" if model._posterior.likelihood.fixed_sites else "mean"
+        mean = "exact mean" if LIKELIHOODS[model.likelihood_].fixed_sites else "mean"
         return (
-            f"Posterior: the {mean} over {rows['x']:,} training rows, solved by blocks of rows; variances with the "
-            f"help of {rows.get('U', 0):,} of them."
+            f"Posterior: the {mean} over {header['rows']:,} training rows, solved by blocks of rows; variances with "
+            f"the help of {header.get('support_points', 0):,} of them."
         )
     if kind == "fourier weights":
         return (
             f"Posterior: weights of {int(header['m']):,} {_BASES['Fourier']}, solved for together; variances from "
-            f"draws and {rows.get('U', 0):,} training rows."
+            f"draws and {header.get('support_points', 0):,} training rows."
         )
     if kind != "features":
         return f"Posterior: {kind}."
     m, k = int(header["m"]), int(header["k"])
-    if model._relevance:
+    if hasattr(model, "relevance_"):
         return (
             f"Posterior: {len(model.relevance_):,} kernel functions at training rows are left, the relevance vectors."
         )

@@ -1,12 +1,11 @@
 """Scores beside those of a constant, and the one-sentence verdict."""
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from qsgp.evaluation import Classification, Evaluation, Regression
+from qsgp.evaluation import Classification, Regression
 from qsgp.report import words
 from qsgp.report.page import number, percent, table
 from qsgp.report.subject import Subject
@@ -23,24 +22,11 @@ _MEANING = {
 }
 
 
-def constant_scores(found: Evaluation) -> dict[str, float]:
-    """Those of the best constant in hindsight: mean and deviation, or the class shares, of these very rows."""
-    if isinstance(found, Regression):
-        deviation = float(found.y.std())
-        if deviation == 0:
-            return {"RMSE": 0.0, "MNLP": math.nan, "CRPS": 0.0, "coverage": 1.0}
-        constant = Regression.of(found.y, np.full_like(found.y, found.y.mean()), np.full_like(found.y, deviation))
-        return constant.scores()
-    share = np.bincount(found.label, minlength=len(found.classes)) / len(found.label)
-    entropy = -float(sum(p * math.log(p) for p in share if p > 0))
-    return {"accuracy": float(share.max()), "log loss": entropy, "ROC AUC": 0.5, "calibration error": 0.0}
-
-
 def score_table(subject: Subject) -> str:
     several = len(subject.found) > 1
     rows: list[list[Any]] = []
     for name, found in zip(subject.targets, subject.found, strict=True):
-        own, constant = found.scores(), constant_scores(found)
+        own, constant = found.scores(), found.constant_scores()
         for score, value in own.items():
             title = f"{score} of {name}" if several else score
             rows.append([(title, _MEANING[score]), value, constant[score]])
@@ -51,7 +37,7 @@ def score_table(subject: Subject) -> str:
 def verdict(subject: Subject) -> str:
     """How much better than a constant, and whether the uncertainty can be trusted."""
     found = subject.shown
-    own, constant = found.scores(), constant_scores(found)
+    own, constant = found.scores(), found.constant_scores()
     if isinstance(found, Classification):
         gain = (
             f"{percent(own['accuracy'])} of the rows are classified correctly; always saying the most frequent class "
@@ -69,9 +55,9 @@ def verdict(subject: Subject) -> str:
 
 def _worse_densities(subject: Subject) -> Iterator[str]:
     """A sentence for each output whose predicted laws say less than one normal law of all training targets."""
-    scaling, several = subject.model._scaling, len(subject.found) > 1
+    model, several = subject.model, len(subject.found) > 1
     for name, found, mean, deviation in zip(
-        subject.targets, subject.found, scaling.y_mean, scaling.y_scale, strict=True
+        subject.targets, subject.found, model.target_mean_, model.target_scale_, strict=True
     ):
         assert isinstance(found, Regression)
         own = found.scores()["MNLP"]

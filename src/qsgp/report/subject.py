@@ -30,7 +30,7 @@ class Subject:
     @property
     def calibration_rows(self) -> int:
         """That the intervals of a regressor were recalibrated by; 0 if they were not."""
-        return len(getattr(self.model._calibration, "scores", ()))
+        return len(getattr(self.model.calibration_, "scores", ()))
 
     @cached_property
     def names(self) -> list[str]:
