@@ -15,7 +15,7 @@ from torch import Tensor
 
 from qsgp.bases import Fourier
 from qsgp.data.arrays import Arrays
-from qsgp.data.rows import distinct
+from qsgp.data.rows import Rows, distinct
 from qsgp.interfaces import Kernel, Likelihood
 from qsgp.interrupt import Halt
 from qsgp.likelihoods import Gaussian
@@ -72,7 +72,7 @@ def train_features(
     posterior = replace(posterior, likelihood=noise)
     record: Record = {"phase": "features", "iteration": 1, "seconds": time.perf_counter() - began}
     if sizes.held_out >= FEW:
-        posterior, found = watched(posterior, noise, x[kept:], Y[kept:], weight[kept:])
+        posterior, found = watched(posterior, noise, Rows(x[kept:], Y[kept:], weight[kept:]))
         record |= found
     if report is not None:
         report(record, lambda: posterior)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from qsgp.data.rows import Rows
 from qsgp.interrupt import Halt
 from qsgp.training.options import Options, Sizes
+from qsgp.training.store import Store
 from qsgp.training.trained import Report
 
 
@@ -17,3 +18,4 @@ class Task:
     sizes: Sizes
     halt: Halt
     report: Report | None = None
+    store: Store | None = None  # of a run with a checkpoint folder

@@ -3,10 +3,7 @@
 import math
 import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -16,7 +13,6 @@ from torch import Tensor
 from qsgp.bases import KernelFunctions
 from qsgp.data.arrays import Arrays
 from qsgp.data.rows import Rows, distinct, some_rows
-from qsgp.files import FileError
 from qsgp.interfaces import Kernel, Likelihood
 from qsgp.interrupt import Halt, deferred_interrupt
 from qsgp.paper.chevron import Chevron
@@ -29,17 +25,13 @@ from qsgp.paper.support import Support
 from qsgp.posteriors.posteriors import (
     ClosedForm,
     Features,
-    describe,
-    kernel_and_likelihood,
-    tensors_of,
 )
+from qsgp.training import road_rows
 from qsgp.training.basis import make_basis, make_settings
-from qsgp.training.checkpoints import Checkpoints, fingerprint_array
 from qsgp.training.exact import affordable
 from qsgp.training.learning import learn
 from qsgp.training.options import LEARN_POINTS, Options, Sizes
 from qsgp.training.road_features import train_features
-from qsgp.training.road_rows import train_dual
 from qsgp.training.road_weights import train_weights
 from qsgp.training.safeguard import (
     BETTER_STEPS,
@@ -51,6 +43,8 @@ from qsgp.training.safeguard import (
     judges,
     never_worse,
 )
+from qsgp.training.store import Store, storing
+from qsgp.training.task import Task
 from qsgp.training.trained import Report, Trained
 
 _LEARNING = 0.5  # of max_time, at most, for the hyperparameters
@@ -73,7 +67,8 @@ def train(
     keep = torch.nonzero(weight > 0)[:, 0]
     if len(keep) < len(x):
         x, Y, weight = x[keep], Y[keep], weight[keep]
-    with storing(x, Y, weight, options, sizes) as store:
+    folder = options if not sizes.closed_form else replace(options, checkpoint=None)
+    with storing(Rows(x, Y, weight), folder, None if sizes.dual else sizes) as store:
         trained = _train(x, Y, weight, options, sizes, report, units, store)
     if trained.relevant is not None:
         trained.relevant = keep[trained.relevant]
@@ -88,7 +83,7 @@ def _train(
     sizes: Sizes,
     report: Report | None,
     units: Tensor | None,
-    store: "Store | None",
+    store: Store | None,
 ) -> Trained:
     with deferred_interrupt() as pressed:
         halt = Halt(pressed, options.max_time or math.inf)
@@ -98,18 +93,7 @@ def _train(
             one_factor = sizes.closed_form or (sizes.dual and len(x) <= sizes.exact_rows)
             share = _LEARNING_CLOSED_FORM if one_factor else _LEARNING
             learning = Halt(pressed, share * options.max_time if options.max_time else math.inf)
-            targets = varying(Y)
-            kernel, sites = learn(
-                x,
-                targets,
-                weight,
-                options,
-                sizes.learn_points,
-                learning,
-                sizes.learn_most,
-                lambda: learning.left,
-                units,
-            )
+            kernel, sites = learn(Rows(x, varying(Y), weight), options, sizes, learning, units)
         if sizes.closed_form:
             trained = closed_form(Rows(x, Y, weight), kernel, sites, options, halt)
             warn_if(pressed)
@@ -119,7 +103,8 @@ def _train(
         if options.solved:
             return train_features(x, Y, weight, kernel, sites, options, sizes, halt, report)
         if sizes.dual:
-            return train_dual(x, Y, weight, kernel, sites, options, sizes, halt, report)
+            task = Task(Rows(x, Y, weight), options, sizes, halt, report, store)
+            return road_rows.train(task, kernel, sites)
     warn_if(pressed)
     left = replace(options, max_time=1e-3 if halt() else halt.left)
     return train_table(x, Y, weight, kernel, sites, left, sizes, report, store)
@@ -175,7 +160,7 @@ def train_table(
     options: Options,
     sizes: Sizes,
     report: Report | None,
-    store: "Store | None",
+    store: Store | None,
 ) -> Trained:
     """Stochastic training of a table of basis functions, `step` after `step`."""
 
@@ -203,7 +188,7 @@ def train_table(
     settings = make_settings(problem, options, sizes)
     past = Fit(start(problem, settings))
     if store is not None:
-        store.resume(past)
+        resume(store, past)
 
     def told(record: dict[str, float]) -> bool:
         stop = settled([entry["elbo"] for entry in past.history], options.tol)
@@ -216,7 +201,7 @@ def train_table(
             past=past,
             every=max(1, settings.iterations // 50),
             report=told,
-            save=None if store is None else lambda result: store.save(result, kernel, sites),
+            save=None if store is None else lambda result: save(store, result, (kernel, sites)),
             max_seconds=options.max_time or math.inf,
         )
     except FloatingPointError as error:
@@ -225,7 +210,7 @@ def train_table(
             "dtype='float64', larger batch_points or batch_features, or fewer dense_columns; look for outliers in X."
         ) from error
     if store is not None:
-        store.save(result, kernel, sites, now=True)
+        save(store, result, (kernel, sites), now=True)
     if result.interrupted:
         warnings.warn(
             f"Interrupted after {result.state.t} of {settings.iterations} iterations: the model is fitted as far as "
@@ -262,72 +247,21 @@ def posterior_of(problem: Problem, state: State, relevance: bool) -> tuple[Featu
     return Features(basis, likelihood, covariance, table, state.outputs), None if kept is None else kept.cpu()
 
 
-@contextmanager
-def storing(x: Tensor, Y: Tensor, weight: Tensor, options: Options, sizes: Sizes) -> Iterator["Store | None"]:
-    """The store of a run that has a checkpoint folder, which no other run may use meanwhile."""
-    if sizes.closed_form or options.checkpoint is None:
-        yield None
+def resume(store: Store, past: Fit) -> None:
+    """Put the stored run into ``past``, if there is one."""
+    if store.saved is None:
         return
-    checkpoints = Checkpoints(options.checkpoint, every_seconds=options.checkpoint_seconds)
-    with checkpoints.claimed():
-        yield Store(checkpoints, x, Y, weight, options, sizes)
+    header, tensors = store.saved
+    past.state.restore(tensors)
+    past.history, past.seconds, past.stopped = header["history"], header["seconds"], header["stopped"]
+    past.pending = list(tensors["pending"].unbind())
+    store.resumed(past.state.t)
 
 
-class Store:
-    """The checkpoint folder of one run: refuses other data or arguments, brings back what was learned, saves it."""
-
-    def __init__(
-        self, checkpoints: Checkpoints, x: Tensor, Y: Tensor, weight: Tensor, options: Options, sizes: Sizes
-    ) -> None:
-        self._checkpoints = checkpoints
-        self._fingerprint = {name: _json(value) for name, value in vars(options).items() if name not in _FREE}
-        self._fingerprint |= {f"{name} (auto)": _json(value) for name, value in vars(sizes).items()}
-        arrays = {"inputs": x, "targets": Y, "weights": weight}
-        self._fingerprint |= {name: fingerprint_array(array) for name, array in arrays.items()}
-        self._saved_at = -1
-        self.saved = self._checkpoints.latest(options.device)
-        if self.saved is not None:
-            self._checkpoints.check_same(self.saved[0].get("fingerprint", {}), self._fingerprint)
-
-    def hyperparameters(self) -> tuple[Kernel, Likelihood]:
-        """Those the run began with: they are not learned twice."""
-        assert self.saved is not None
-        return kernel_and_likelihood(self.saved[0], self.saved[1])
-
-    def resume(self, past: Fit) -> None:
-        """Put the stored run into ``past``, if there is one."""
-        if self.saved is None:
-            return
-        header, tensors = self.saved
-        past.state.restore(tensors)
-        past.history, past.seconds, past.stopped = header["history"], header["seconds"], header["stopped"]
-        past.pending = list(tensors["pending"].unbind())
-        self._saved_at = past.state.t
-        warnings.warn(f"Resumed from iteration {past.state.t} in {self._checkpoints.folder}.", stacklevel=4)
-
-    def save(self, result: Fit, kernel: Kernel, sites: Likelihood, now: bool = False) -> None:
-        """When it is time, or ``now``; nothing is written twice. What was learned outlives a save that fails."""
-        if not (now or self._checkpoints.due()) or result.state.t <= self._saved_at:
-            return
-        header: dict[str, Any] = {"fingerprint": self._fingerprint, "history": result.history}
-        header |= {"seconds": result.seconds, "stopped": result.stopped, **describe(kernel, sites)}
-        pending = torch.stack(result.pending) if result.pending else result.state.table.new_zeros(0)
-        tensors = result.state.tensors() | tensors_of(kernel, sites) | {"pending": pending}
-        try:
-            self._checkpoints.save(header, tensors, result.state.t)
-        except (OSError, FileError) as error:
-            warnings.warn(
-                f"The checkpoint of iteration {result.state.t} was not written ({error}). Training goes on: the model "
-                "is fitted, but a killed run would go on from an earlier iteration. Make room, or name another folder.",
-                stacklevel=2,
-            )
-        else:
-            self._saved_at = result.state.t
-
-
-# What may differ between a run and its continuation: how long it may take, how much memory, where it is stored.
-_FREE = {"max_time", "max_memory", "checkpoint", "checkpoint_seconds"}
-
-
-def _json(value: object) -> str | int | float | bool | None:
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
+def save(store: Store, result: Fit, learned: tuple[Kernel, Likelihood], now: bool = False) -> None:
+    """When it is time, or ``now``."""
+    if not store.wants(result.state.t, now):
+        return
+    header = {"history": result.history, "seconds": result.seconds, "stopped": result.stopped}
+    pending = torch.stack(result.pending) if result.pending else result.state.table.new_zeros(0)
+    store.save(result.state.t, learned, header, result.state.tensors() | {"pending": pending})
