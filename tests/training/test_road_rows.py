@@ -53,7 +53,7 @@ def test_noise_is_not_lowered():
     assert isinstance(raised(Logistic(), *residuals(0.1)), Logistic)
 
 
-def test_when_predictions_havesettled():
+def test_when_predictions_have_settled():
     def history(*scores):
         return tuple({"rmse": rmse, "mnlp": mnlp} for rmse, mnlp in scores)
 
