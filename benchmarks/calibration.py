@@ -25,13 +25,15 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from qsgp.bases import Fourier
+from qsgp.data.rows import Rows
 from qsgp.interrupt import Halt
 from qsgp.kernels import BY_NAME, hyperparameters
 from qsgp.likelihoods import Gaussian
 from qsgp.posteriors import solved_features as feature_posterior
 from qsgp.training.options import Options
 from qsgp.training.plan import make_plan
-from qsgp.training.road_rows import train_dual
+from qsgp.training.road_rows import train
+from qsgp.training.task import Task
 from table import Collected, arguments
 
 NOISE, DRAWS, BINS, POINTS = 0.01, 31, 8, 4  # draws + 1 is a multiple of the bins
@@ -86,7 +88,8 @@ def dual(kernel: Any, x: Tensor, new: Tensor, generator: torch.Generator, seed: 
     options = Options(device=str(x.device), seed=seed)
     sizes = replace(make_plan(n, x.shape[1], 1, options).sizes, block=n // 8, variance_points=n // 8, held_out=n // 20)
     sites, halt = Gaussian(torch.tensor(NOISE)), Halt(threading.Event(), math.inf)
-    posterior = train_dual(x, Y, torch.ones_like(x[:, 0]), kernel, sites, options, sizes, halt, None).posterior
+    rows = Rows(x, Y, torch.ones_like(x[:, 0]))
+    posterior = train(Task(rows, options, sizes, halt), kernel, sites).posterior
     mean, variance = posterior.latent(new)
     spread = posterior.sample(new, DRAWS, seed + 1_000_000)[..., 0].mT - mean
     return Found(f[n:, 0], mean[:, 0], variance[:, 0], spread)

@@ -19,12 +19,13 @@ from torch import Tensor
 
 from qsgp import datasets, engine, metrics
 from qsgp.bases import Fourier
+from qsgp.data.rows import Rows
 from qsgp.hyperparameters.prior import lengthscale_prior
 from qsgp.kernels import BY_NAME, hyperparameters
 from qsgp.likelihoods import Gaussian
 from qsgp.paper.theorems import optimal_diagonal
 from qsgp.posteriors import solved_features as feature_posterior
-from qsgp.solvers.closed_form import fit_hyperparameters
+from qsgp.solvers.closed_form import Effort, fit_hyperparameters
 from qsgp.solvers.feature_dual import Features
 from small import halves
 from table import Collected, arguments
@@ -60,11 +61,11 @@ def read(name: str, rows: int | None, learn: int, device: str) -> Problem:
 def learned(x: Tensor, y: Tensor) -> tuple[Any, Tensor]:
     """The better of two kernels by its evidence, and the noise variance; O(n^3), so of a part of the rows."""
     n, d = x.shape
-    part = (x.double(), y.double(), torch.ones(n, dtype=torch.float64, device=x.device))
+    part = Rows(x.double(), y.double(), torch.ones(n, dtype=torch.float64, device=x.device))
     first = hyperparameters(d**0.5, 1.0, d=d, dtype=torch.float64, device=x.device)
     noise = Gaussian(torch.tensor(0.1, dtype=torch.float64, device=x.device))
     found = [
-        fit_hyperparameters(BY_NAME[kind](*first), noise, *part, iterations=60, tolerance=1e-5, prior=lengthscale_prior)
+        fit_hyperparameters(BY_NAME[kind](*first), noise, part, Effort(60, 1e-5), prior=lengthscale_prior)
         for kind in ("rbf", "matern32")
     ]
     kernel, sites, _ = max(found, key=lambda each: each[2])

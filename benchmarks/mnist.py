@@ -6,8 +6,8 @@ share that held-out training rows tell; ``ten``, one column for each class again
 sites: ``newton`` (`qsgp.solvers.feature_newton`, residual kept at all rows), ``adagrad`` (steps over blocks with the
 kriged prediction in the site), ``preconditioned`` (the same, preconditioned and averaged). ``labels``: `QSGPRegressor`
 with labels of +-1 for targets, a kernel function at every row (m = n). Kernel, lengthscale and variance are learned
-from some thousand training rows (`qsgp.training.learning.learn`), the variance for ``odd`` by rows held out from models
-of 10^5 features; with --fixed they are rbf, 5 and 300. fit_s is the time of that (learn_s), of training and of
+from some thousand training rows (`qsgp.hyperparameters.search.learn`), the variance for ``odd`` by rows held out from
+models of 10^5 features; with --fixed they are rbf, 5 and 300. fit_s is the time of that (learn_s), of training and of
 calibration. Rows in the JSON file are not measured again.
 
     QSGP_DATA=... python benchmarks/mnist.py --json mnist.json
@@ -23,6 +23,9 @@ from torch.nn.functional import logsigmoid, one_hot
 
 from qsgp import QSGPRegressor, datasets, engine
 from qsgp.bases import Fourier
+from qsgp.data.rows import Rows
+from qsgp.hyperparameters import search
+from qsgp.hyperparameters.small_tables import Watch
 from qsgp.kernels import SquaredExponential, hyperparameters
 from qsgp.likelihoods import Logistic
 from qsgp.paper import blocks, preconditioned, sites
@@ -30,7 +33,7 @@ from qsgp.paper.support import Support
 from qsgp.solvers import feature_newton
 from qsgp.solvers.feature_dual import Features
 from qsgp.solvers.support_variance import SupportVariance
-from qsgp.training.learning import learn
+from qsgp.training.learning import asked
 from qsgp.training.options import Options
 from table import Collected, arguments
 
@@ -87,7 +90,8 @@ def read(rows: int | None, support: int, device: str) -> Data:
 def learned(data: Data, Y: Tensor, rows: int) -> Data:
     """With a kernel by the evidence of some rows."""
     options = Options(likelihood="logistic", device=data.device)
-    kernel, _ = learn(data.x, Y, torch.ones_like(Y[:, 0]), options, rows)
+    some = Rows(data.x, Y, torch.ones_like(Y[:, 0]))
+    kernel, _ = search.learn(some, asked(options, some.n, rows), Watch())
     single = {name: value.float().to(data.device) for name, value in kernel.parameters().items()}
     return data._replace(kernel=kernel.with_parameters(single))
 

@@ -24,8 +24,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "data": GROUND,
     # methods
     "paper": GROUND | {"engine", "bases", "likelihoods"},
-    "solvers": GROUND | {"engine", "kernels", "bases", "likelihoods"},
-    "hyperparameters": GROUND | {"engine", "kernels", "likelihoods", "solvers", "paper"},
+    "solvers": GROUND | {"engine", "kernels", "bases", "likelihoods", "data"},
+    "hyperparameters": GROUND | {"engine", "kernels", "likelihoods", "data", "solvers", "paper"},
     "posteriors": GROUND | {"engine", "kernels", "bases", "likelihoods", "data", "solvers", "paper"},
     "training": GROUND
     | {"kernels", "bases", "likelihoods", "data", "paper", "solvers", "hyperparameters", "posteriors"},

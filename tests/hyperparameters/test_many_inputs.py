@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from qsgp import QSGPClassifier, QSGPRegressor
-from qsgp.hyperparameters import many_inputs
+from qsgp.data.rows import Rows
+from qsgp.hyperparameters import few_rows, many_inputs
+from qsgp.hyperparameters.asked import AUTO
+from qsgp.hyperparameters.first import first_kernels
 from qsgp.kernels import SquaredExponential, Tied, hyperparameters
 from qsgp.likelihoods import Logistic
-from qsgp.training import learning
-from qsgp.training.learning import first_kernels
-from qsgp.training.options import Options
 
 
 def pixels(n, classes=3, d=150, seed=0):
@@ -26,17 +26,17 @@ def pixels(n, classes=3, d=150, seed=0):
 
 def test_candidates_are_tied_and_of_two_units():
     x, units = torch.randn(50, 200, dtype=torch.float64), torch.linspace(0.1, 5, 200, dtype=torch.float64)
-    kernels = first_kernels(x, Options(), units)
+    kernels = first_kernels(x, AUTO, units)
     assert len(kernels) == 6 and all(isinstance(kernel, Tied) for kernel in kernels)
     ratios = [kernel.proportions * units for kernel in kernels[:2]]
     assert ratios[0].std() > 1 and ratios[1].std() < 1e-9  # equal before they were standardised
-    assert not any(isinstance(kernel, Tied) for kernel in first_kernels(x[:, :100], Options(), units[:100]))
+    assert not any(isinstance(kernel, Tied) for kernel in first_kernels(x[:, :100], AUTO, units[:100]))
 
 
 @pytest.mark.parametrize("many", [True, False])
 def test_inputs_that_share_a_unit_keep_it(many, monkeypatch):
     """The quiet inputs get long lengthscales in standardised units; without this road they drown the others."""
-    monkeypatch.setattr(learning, "_UNITS_ALIKE", 16 if many else 1000)
+    monkeypatch.setattr(few_rows, "_UNITS_ALIKE", 16 if many else 1000)
     X, y = pixels(150)
     model = QSGPClassifier(kernel="rbf", random_state=0).fit(X, y)
     standardised = model.lengthscale_ / X.std(0)
@@ -64,7 +64,7 @@ def test_the_variance_is_that_of_the_best_held_out_density():
     weight = torch.ones(120, dtype=torch.float64)
 
     def variance(Y, halt=lambda: False):
-        parts = (x[:120], Y[:120], weight), (x[120:], Y[120:], weight[:40])
+        parts = Rows(x[:120], Y[:120], weight), Rows(x[120:], Y[120:], weight[:40])
         return float(many_inputs.with_best_variance(kernel, Logistic(), *parts, halt)[0].variance)
 
     found = [variance(Y) for Y in (coins, sure)]

@@ -2,7 +2,8 @@
 
 import torch
 
-from qsgp.hyperparameters.refinement import refine
+from qsgp.data.rows import Rows
+from qsgp.hyperparameters.refinement import Ascent, refine
 from qsgp.kernels import BY_NAME, hyperparameters
 
 
@@ -27,7 +28,7 @@ def test_the_evidence_rises_to_that_of_the_truth():
     first = BY_NAME["matern32"](*hyperparameters([2.0, 1.2], 0.7, dtype=torch.float64))
     noise, weight = torch.tensor(0.3, dtype=torch.float64), torch.ones(len(x), dtype=torch.float64)
     told = []
-    kernel, found = refine(first, noise, x, Y, weight, epochs=25, block=80, rate=0.05, tell=told.append)
+    kernel, found = refine(first, noise, Rows(x, Y, weight), Ascent(25, 80), tell=told.append)
     before, truth = evidence(first, noise, x, Y), evidence(true, 0.09, x, Y)
     after = evidence(kernel, float(found), x, Y)
     assert before < truth - 20
@@ -38,6 +39,6 @@ def test_the_evidence_rises_to_that_of_the_truth():
 def test_it_ends_when_told_to():
     true, x, Y = data(100)
     noise, weight = torch.tensor(0.09, dtype=torch.float64), torch.ones(len(x), dtype=torch.float64)
-    kernel, found = refine(true, noise, x, Y, weight, epochs=5, block=50, halt=lambda: True)
+    kernel, found = refine(true, noise, Rows(x, Y, weight), Ascent(5, 50), halt=lambda: True)
     torch.testing.assert_close(kernel.lengthscale, true.lengthscale)
     torch.testing.assert_close(found, noise)

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from qsgp import QSGPRegressor
+from qsgp.data.rows import Rows
 from qsgp.hyperparameters import screening
 from qsgp.hyperparameters.screening import IDLE, STRAIGHT, WIGGLY
 
@@ -14,7 +15,7 @@ def inputs(n: int, d: int) -> torch.Tensor:
 
 
 def first_lengthscales(x: torch.Tensor, Y: torch.Tensor) -> torch.Tensor | None:
-    return screening.first_lengthscales(x, Y, torch.ones_like(x[:, 0]))
+    return screening.first_lengthscales(Rows(x, Y, torch.ones_like(x[:, 0])))
 
 
 def test_a_row_of_weight_two_is_the_row_twice() -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from qsgp import QSGPClassifier, QSGPRegressor
+from qsgp.data.rows import Rows
 from qsgp.hyperparameters import small_tables
 from qsgp.hyperparameters.small_tables import (
     Found,
@@ -30,7 +31,7 @@ def rows_of(n, d, f, noise=0.1, seed=0):
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(n, d, generator=generator, dtype=torch.float64)
     y = f(x) + noise * torch.randn(n, generator=generator, dtype=torch.float64)
-    return x, (y - y.mean())[:, None] / y.std(), torch.ones(n, dtype=torch.float64)
+    return Rows(x, (y - y.mean())[:, None] / y.std(), torch.ones(n, dtype=torch.float64))
 
 
 def kernel_of(kind, lengthscale=1.5, d=3, variance=1.3):

@@ -7,27 +7,29 @@ from dataclasses import replace
 import pytest
 import torch
 
-from qsgp.hyperparameters.trend import STEEPEST, effective, followed, scaled, surely_less, trend
+from qsgp.data.rows import Rows
+from qsgp.hyperparameters.trend import STEEPEST, Trying, effective, followed, scaled, surely_less, trend
 from qsgp.interrupt import Halt
 from qsgp.kernels import SquaredExponential, hyperparameters
 from qsgp.likelihoods import Gaussian
 from qsgp.training.options import Options
 from qsgp.training.plan import make_plan
-from qsgp.training.road_rows import train_dual
+from qsgp.training.road_rows import train
+from qsgp.training.task import Task
 
 
 def rough(n, seed=0):
     """A cone, which no lengthscale suits for ever: the more rows, the shorter."""
     generator = torch.Generator().manual_seed(seed)
     x = 4 * torch.rand(n, 2, generator=generator) - 2
-    return x, x.norm(dim=1, keepdim=True) + 0.02 * torch.randn(n, 1, generator=generator), torch.ones(n)
+    return Rows(x, x.norm(dim=1, keepdim=True) + 0.02 * torch.randn(n, 1, generator=generator), torch.ones(n))
 
 
 def smooth(n, seed=0):
     generator = torch.Generator().manual_seed(seed)
     x = 4 * torch.rand(n, 2, generator=generator) - 2
     f = torch.exp(-0.5 * x.square().sum(1, keepdim=True))  # the kernel itself, with its lengthscale
-    return x, f + 0.02 * torch.randn(n, 1, generator=generator), torch.ones(n)
+    return Rows(x, f + 0.02 * torch.randn(n, 1, generator=generator), torch.ones(n))
 
 
 def kernel(lengthscale=1.0):
@@ -39,8 +41,8 @@ def sites():
 
 
 def found(data, first, **keywords):
-    keywords = {"learned": (200, 200), "block": 200, "seed": 0} | keywords
-    return followed(first, sites(), data, torch.full((len(data[0]), 1), 0.02**2), **keywords)
+    trying = Trying(**{"block": 200, "seed": 0} | keywords)
+    return followed(first, sites(), data, torch.full((data.n, 1), 0.02**2), (200, 200), trying)
 
 
 def test_the_evidence_of_more_rows_asks_for_shorter_lengthscales_of_a_cone():
@@ -116,7 +118,7 @@ def trained(learn_most, learn=True, outputs=1):
     sizes = replace(sizes, block=400, held_out=300, variance_points=100, draws=4, learn_points=200)
     sizes = replace(sizes, learn_most=learn_most, exact_rows=200)
     halt = Halt(threading.Event(), math.inf)
-    return train_dual(x, Y, weight, kernel(2.0), sites(), options, sizes, halt, None)
+    return train(Task(Rows(x, Y, weight), options, sizes, halt), kernel(2.0), sites())
 
 
 def test_training_follows_the_trend_where_rows_are_many():

@@ -15,10 +15,9 @@ from sklearn.preprocessing import StandardScaler
 
 import qsgp
 from qsgp import QSGPClassifier, QSGPRegressor, QSRVMClassifier, QSRVMRegressor, interrupt
-from qsgp.hyperparameters import small_tables
+from qsgp.hyperparameters import search, small_tables
 from qsgp.paper import fit
 from qsgp.posteriors import posteriors
-from qsgp.training import learning
 from qsgp.training.options import PACES
 
 ALL = [QSGPRegressor, QSGPClassifier, QSRVMRegressor, QSRVMClassifier]
@@ -358,7 +357,7 @@ def test_ctrl_c_leaves_a_fitted_model_and_a_checkpoint(tmp_path, monkeypatch):
 @pytest.mark.parametrize("cls", ALL)
 def test_ctrl_c_while_hyperparameters_are_learned_ends_the_fit(cls, monkeypatch):
     """No second search, no more than one round of sites or step of training; and it is said."""
-    searches, rounds, learn, tighten = [], [], learning.fit_hyperparameters, posteriors.tighten_all
+    searches, rounds, learn, tighten = [], [], search.fit_hyperparameters, posteriors.tighten_all
 
     def press(*arguments, **keywords):
         searches.append(os.kill(os.getpid(), signal.SIGINT))
@@ -368,7 +367,7 @@ def test_ctrl_c_while_hyperparameters_are_learned_ends_the_fit(cls, monkeypatch)
         *given, halt = arguments
         return tighten(*given, lambda: rounds.append(halt()) or rounds[-1])
 
-    for module in (learning, small_tables):
+    for module in (search, small_tables):
         monkeypatch.setattr(module, "fit_hyperparameters", press)
     monkeypatch.setattr(posteriors, "tighten_all", counted)
     X, y = wave(60)

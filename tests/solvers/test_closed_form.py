@@ -4,10 +4,11 @@ import pytest
 import torch
 
 from qsgp import metrics
+from qsgp.data.rows import Rows
 from qsgp.kernels import Matern32, SquaredExponential, hyperparameters
 from qsgp.likelihoods import Gaussian, Laplace, Logistic
 from qsgp.paper import dense
-from qsgp.solvers.closed_form import Sites, density_of_others, fit_hyperparameters, solve, tighten
+from qsgp.solvers.closed_form import Effort, Sites, density_of_others, fit_hyperparameters, solve, tighten
 
 
 def problem(n=25, seed=0):
@@ -75,7 +76,7 @@ def test_hyperparameters_raise_the_evidence(name):
     wide = SquaredExponential(torch.full((2,), 5.0, dtype=torch.float64), torch.tensor(1.0, dtype=torch.float64))
     Gram = wide(x, x)
     before = solve(Gram, Sites.of(likelihood, y, tighten(Gram, likelihood, y, one), one)).evidence
-    found, learned, after = fit_hyperparameters(wide, likelihood, x, y[:, None], one, iterations=30)
+    found, learned, after = fit_hyperparameters(wide, likelihood, Rows(x, y[:, None], one), Effort(30))
     assert after > float(before) + 1
     assert type(learned) is type(likelihood) and torch.isfinite(found.lengthscale).all()
 
@@ -90,7 +91,7 @@ def test_a_search_cut_short_gives_the_best_it_has_seen():
 
     def found(evaluations):
         left = iter(range(evaluations))
-        return fit_hyperparameters(kernel, sites, x, Y, weight, halt=lambda: next(left, None) is None)
+        return fit_hyperparameters(kernel, sites, Rows(x, Y, weight), halt=lambda: next(left, None) is None)
 
     values = [found(evaluations)[2] for evaluations in (0, 3, 8, 1000)]
     assert values == sorted(values) and values[0] < values[-1] - 1
@@ -100,7 +101,7 @@ def test_a_search_cut_short_gives_the_best_it_has_seen():
 def test_density_of_others_is_that_of_the_exact_gp():
     kernel, x, y, one = problem(40)
     sites, weight = likelihood_of("gaussian"), torch.tensor([1.0, 2.0] * 5, dtype=torch.float64)
-    known, others = (x[:30], y[:30, None], one[:30]), (x[30:], y[30:, None], weight)
+    known, others = Rows(x[:30], y[:30, None], one[:30]), Rows(x[30:], y[30:, None], weight)
     found = density_of_others(kernel, sites, known, others)
     mean, variance = dense.gaussian_process(kernel, x[:30], y[:30], sites.noise_variance, x[30:])
     density = metrics.gaussian_log_density(y[30:], mean, variance + sites.noise_variance)
@@ -127,5 +128,5 @@ def test_a_search_that_begins_with_far_too_little_noise_does_not_end_in_noise():
     y = (y - y.mean()) / y.std()
     kernel = Matern32(*hyperparameters([11.0, 400.0], 2.4e3, dtype=torch.float64))
     few = Gaussian(torch.tensor(8e-6).double())
-    found = fit_hyperparameters(kernel, few, x, y, torch.ones(400).double(), iterations=20, tolerance=1e-4)
+    found = fit_hyperparameters(kernel, few, Rows(x, y, torch.ones(400).double()), Effort(20, 1e-4))
     assert found[2] / 400 > 0.5  # nothing but noise has -1.42

@@ -21,7 +21,7 @@ def test_the_solution_is_the_dense_one(name, block):
     kernel, x, Y, noise = problem(columns=2, name=name)
     noise[::3] *= 4  # a noise for each row: weights
     exact = torch.linalg.solve(kernel(x, x) + torch.diag(noise), Y)
-    found = solve(kernel, x, Y, noise, block=block, epochs=400, tolerance=1e-9)
+    found = solve(System.start(kernel, x, noise, 2), Y, block=block, epochs=400, tolerance=1e-9)
     torch.testing.assert_close(found.A, exact, rtol=1e-5, atol=1e-6)
     new = torch.randn(9, 3, dtype=x.dtype, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(found.mean(new, block_rows=4), kernel(new, x) @ exact, rtol=1e-5, atol=1e-6)
@@ -29,20 +29,22 @@ def test_the_solution_is_the_dense_one(name, block):
 
 def test_a_block_of_all_rows_needs_one_epoch():
     kernel, x, Y, noise = problem()
-    assert len(solve(kernel, x, Y, noise, block=120, tolerance=1e-9).residuals) == 2  # the second sees it is done
+    found = solve(System.start(kernel, x, noise, 1), Y, block=120, tolerance=1e-9)
+    assert len(found.residuals) == 2  # the second sees it is done
 
 
 def test_residuals_fall_and_a_start_is_used():
     kernel, x, Y, noise = problem()
-    found = solve(kernel, x, Y, noise, block=20, epochs=8, tolerance=0.0)
+    system = System.start(kernel, x, noise, 1)
+    found = solve(system, Y, block=20, epochs=8, tolerance=0.0)
     assert len(found.residuals) == 8 and found.residuals[-1] < 0.1 * found.residuals[0]
-    again = solve(kernel, x, Y, noise, block=20, epochs=1, tolerance=0.0, first=found.A)
+    again = solve(system, Y, block=20, epochs=1, tolerance=0.0)
     assert again.residuals[0] < found.residuals[-1]
 
 
 def test_float32_with_little_noise():
     kernel, x, Y, noise = problem(400, dtype=torch.float32, name="rbf")
-    found = solve(kernel, x, Y, 0.002 * noise, block=100, epochs=60, tolerance=1e-3)
+    found = solve(System.start(kernel, x, 0.002 * noise, 1), Y, block=100, epochs=60, tolerance=1e-3)
     double = problem(400, name="rbf")[0]
     exact = torch.linalg.solve(double(x.double(), x.double()) + torch.diag(0.002 * noise.double()), Y.double())
     wanted = double(x.double(), x.double()) @ exact
@@ -52,9 +54,9 @@ def test_float32_with_little_noise():
 def test_what_cannot_be_solved_is_refused(without_shape_checks):
     kernel, x, Y, noise = problem()
     with pytest.raises(ValueError, match="noise.*positive|> 0"):
-        solve(kernel, x, Y, 0 * noise)
+        solve(System.start(kernel, x, 0 * noise, 1), Y)
     with pytest.raises(ValueError, match="rows"):
-        solve(kernel, x, Y[:5], noise)
+        solve(System.start(kernel, x, noise, 1), Y[:5])
 
 
 def test_columns_may_have_noises_of_their_own():

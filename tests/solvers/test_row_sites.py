@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from qsgp.data.rows import Rows
 from qsgp.kernels import SquaredExponential, hyperparameters
 from qsgp.likelihoods import Gaussian, Laplace, Logistic
 from qsgp.posteriors.posteriors import ClosedForm
@@ -54,7 +55,7 @@ def test_newton_curvature_would_cross():
 
 def test_gaussian_sites_stay_as_they_are():
     kernel, x, Y, weight = problem(outputs=2)
-    sites = RowSites.build(kernel, Gaussian(torch.tensor(0.3, dtype=DOUBLE)), x, Y, weight, 3, 0)
+    sites = RowSites.build(kernel, Gaussian(torch.tensor(0.3, dtype=DOUBLE)), Rows(x, Y, weight), 3, 0)
     torch.testing.assert_close(sites.noise[:, 0], 0.3 / weight)
     rows = torch.tensor([4, 0, 7])
     R = sites.right(rows, torch.randn(3, 5, dtype=DOUBLE))
@@ -65,7 +66,7 @@ def test_gaussian_sites_stay_as_they_are():
 
 def test_columns_and_their_noises():
     kernel, x, Y, weight = problem(outputs=3)
-    sites = RowSites.build(kernel, Laplace(torch.tensor(0.3, dtype=DOUBLE)), x, Y, weight, 2, 0)
+    sites = RowSites.build(kernel, Laplace(torch.tensor(0.3, dtype=DOUBLE)), Rows(x, Y, weight), 2, 0)
     assert sites.noise.shape == (60, 3) and sites.prior.shape == (60, 6)
     assert sites.group.tolist() == [0, 1, 2, 0, 0, 1, 1, 2, 2]
     torch.testing.assert_close(sites.unit_noise, sites.noise * weight[:, None])
@@ -76,7 +77,7 @@ def test_laplace_sites_lead_to_the_closed_form():
     kernel, x, Y, weight = problem()
     likelihood = Laplace(torch.tensor(0.3, dtype=DOUBLE))
     exact = ClosedForm.build(kernel, likelihood, x, Y, weight)
-    sites = RowSites.build(kernel, likelihood, x, Y, weight, 0, 0)
+    sites = RowSites.build(kernel, likelihood, Rows(x, Y, weight), 0, 0)
     system, Gram, rows = System(kernel, x, sites.noise, torch.zeros_like(Y)), kernel(x, x), torch.arange(len(x))
     for _ in range(60):
         linear, precision = torch.zeros(len(x), dtype=DOUBLE), 1 / sites.noise[:, 0]
@@ -90,7 +91,7 @@ def test_logistic_sites_end_at_the_optimum_of_the_variational_objective():
     """alpha = d E log g / d mean at every row: nothing is left to gain."""
     kernel, x, Y, weight = problem(outputs=2)
     Y = Y.sign()
-    sites = RowSites.build(kernel, Logistic(), x, Y, weight, 0, 0)
+    sites = RowSites.build(kernel, Logistic(), Rows(x, Y, weight), 0, 0)
     system = System(kernel, x, sites.noise, torch.zeros_like(Y), sites.group)
     rows, variance = torch.arange(len(x)), torch.full_like(Y, 0.7)
     for _ in range(80):

@@ -8,6 +8,7 @@ import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
+from qsgp.data.rows import Rows
 from qsgp.interrupt import Halt
 from qsgp.kernels import SquaredExponential, hyperparameters
 from qsgp.likelihoods import Gaussian, Laplace, Logistic
@@ -16,7 +17,13 @@ from qsgp.solvers.dual import System
 from qsgp.training.held_out import raised, trusted
 from qsgp.training.options import Options
 from qsgp.training.plan import make_plan
-from qsgp.training.road_rows import Run, _settled, resolution, train_dual
+from qsgp.training.precision import resolution
+from qsgp.training.road_rows import train
+from qsgp.training.rows_epochs import Limits, epoch, finished, joined, settled
+from qsgp.training.rows_given import Given
+from qsgp.training.rows_start import exact_of_first_rows
+from qsgp.training.rows_state import init
+from qsgp.training.task import Task
 
 
 def residuals(deviation, n=2000):
@@ -49,14 +56,26 @@ def test_noise_is_not_lowered():
 
 def test_when_predictions_have_settled():
     def history(*scores):
-        return [{"rmse": rmse, "mnlp": mnlp} for rmse, mnlp in scores]
+        return tuple({"rmse": rmse, "mnlp": mnlp} for rmse, mnlp in scores)
 
     same = (1.0, 0.5)
-    assert not _settled(history(same)) and not _settled(history(same, same))
-    assert _settled(history((1.0, 0.5), (0.999, 0.499), same))
-    assert not _settled(history((0.99, 0.5), same, same)) and not _settled(history(same, (1.0, 0.49), same))
-    classes = [{"error": 0.1, "mnlp": 0.0300}, {"error": 0.2, "mnlp": 0.0301}, {"error": 0.1, "mnlp": 0.0300}]
-    assert _settled(classes) and not _settled([*classes[1:], {"error": 0.1, "mnlp": 0.031}])
+    assert not settled(history(same)) and not settled(history(same, same))
+    assert settled(history((1.0, 0.5), (0.999, 0.499), same))
+    assert not settled(history((0.99, 0.5), same, same)) and not settled(history(same, (1.0, 0.49), same))
+    classes = ({"error": 0.1, "mnlp": 0.0300}, {"error": 0.2, "mnlp": 0.0301}, {"error": 0.1, "mnlp": 0.0300})
+    assert settled(classes) and not settled((*classes[1:], {"error": 0.1, "mnlp": 0.031}))
+
+
+def test_tol_says_how_still_predictions_must_be():
+    scores = tuple({"rmse": 1 + 0.01 * k, "mnlp": 0.5} for k in range(3))
+    assert not settled(scores) and settled(scores, 0.05) and not settled(scores, 0.015)
+    classes = tuple({"error": 0.1, "mnlp": 1 + 0.02 * k} for k in range(3))
+    assert not settled(classes) and settled(classes, 0.05) and not settled(classes, 1e-3)
+    x, Y = easy(660, 0.1)
+    epochs = [
+        run(x, Y, sites=Gaussian(torch.tensor(0.01)), options=Options(tol=tol)).iterations for tol in (0.1, None, 1e-3)
+    ]
+    assert epochs[0] < epochs[1] < epochs[2]
 
 
 def test_noise_below_the_rounding_of_products_is_not_solved_in_float32():
@@ -93,7 +112,7 @@ def test_a_solution_that_runs_away_begins_again_with_more_noise(monkeypatch):
         make_plan(n, 2, 1, options).sizes, block=100, held_out=60, variance_points=100, draws=4, exact_rows=50
     )
     halt, sites = Halt(threading.Event(), math.inf), Gaussian(torch.tensor(1e-4))
-    trained = train_dual(x, Y, torch.ones(n), kernel, sites, options, sizes, halt, None)
+    trained = train(Task(Rows(x, Y, torch.ones(n)), options, sizes, halt), kernel, sites)
     assert trained.history[1]["iteration"] > 1  # it did run away
     assert trained.history[-1]["rmse"] < 0.05  # a constant leaves 0.5
 
@@ -104,12 +123,16 @@ def easy(n, noise, seed=0):
     return x, torch.sin(x[:, :1]) * torch.cos(x[:, 1:]) + noise * torch.randn(n, 1, generator=generator)
 
 
-def run(x, Y, *, sites, dtype=torch.float32, variance=1.0, seconds=math.inf, options=None, **sizes):
-    kernel, options = SquaredExponential(*hyperparameters(2.0, variance, d=2)), options or Options(dtype=dtype)
+def task_of(x, Y, *, seconds=math.inf, options=None, **sizes):
+    options = options or Options()
     small = {"block": 100, "held_out": 60, "variance_points": 100, "draws": 4, "exact_rows": 100} | sizes
     sizes = replace(make_plan(len(x), 2, 1, options).sizes, **small)
-    weight, halt = torch.ones(len(x)), Halt(threading.Event(), seconds)
-    return train_dual(x, Y, weight, kernel, sites, options, sizes, halt, None)
+    return Task(Rows(x, Y, torch.ones(len(x))), options, sizes, Halt(threading.Event(), seconds))
+
+
+def run(x, Y, *, sites, variance=1.0, **keywords):
+    kernel = SquaredExponential(*hyperparameters(2.0, variance, d=2))
+    return train(task_of(x, Y, **keywords), kernel, sites)
 
 
 def test_without_noise_blocks_agree_with_the_exact_gp():
@@ -137,15 +160,36 @@ def test_training_that_goes_astray_returns_the_exact_gp_it_began_with(monkeypatc
     assert len(trained.posterior.x) == 100 and trained.history[0]["rmse"] < 0.2
 
 
-def test_rows_held_out_that_join_in_a_bad_epoch_do_not_spoil_the_model(monkeypatch):
-    plain, x, Y = Run._visit_all, *easy(660, 0.1)
+def last_state(task, sites):
+    given = Given.of(task, SquaredExponential(*hyperparameters(2.0, 1.0, d=2)), sites)
+    state, _ = init(task, given, exact_of_first_rows(task, given))
+    while not finished(task, state):
+        state, _ = epoch(task, state)
+    return state
 
-    def spoiled(self, number):
-        residual, A = plain(self, number)
-        return residual, A + 0.1 if len(self.system.x) == len(x) else A
 
-    monkeypatch.setattr(Run, "_visit_all", spoiled)
-    assert len(run(x, Y, sites=Gaussian(torch.tensor(0.01))).posterior.x) == 600
+def test_rows_held_out_that_join_in_a_bad_epoch_do_not_spoil_the_model():
+    """A solution that is wrong everywhere just before: one epoch more leaves it worse than the best one."""
+    task = task_of(*easy(660, 0.1))
+    state = last_state(task, Gaussian(torch.tensor(0.01)))
+    bad = replace(state, system=replace(state.system, A=state.system.A + 10.0))
+    assert joined(task, bad) is state.best
+    both = joined(task, state)
+    assert len(state.best.x) == 600 and len(both.x) == 660
+
+
+def test_an_epoch_tells_what_only_people_need():
+    task = task_of(*easy(660, 0.1))
+    given = Given.of(task, SquaredExponential(*hyperparameters(2.0, 1.0, d=2)), Gaussian(torch.tensor(0.01)))
+    first, _ = init(task, given, exact_of_first_rows(task, given))
+    assert not finished(task, first) and first.best_is_exact and first.epochs == 0
+    state, info = epoch(task, first)
+    assert info.record["iteration"] == state.epochs == 1 and info.record["phase"] == "mean and draws"
+    assert info.scores == state.scores[-1] and info.record["residual"] == state.residual
+    assert first.epochs == 0 and not first.judged  # a state is not changed but for its tensors
+    assert finished(task, state, Limits(epochs=1))
+    with_two, _ = epoch(task, state, Limits(draws_epochs=1))
+    assert with_two.system.A.shape[1] == 1 and state.system.A.shape[1] == 5
 
 
 def test_rows_that_fit_into_the_exact_gp_are_all_in_it():
@@ -203,7 +247,6 @@ def test_rows_that_say_little_of_the_variance_of_f_narrow_it_little():
 @pytest.mark.slow
 def test_draws_end_before_the_mean_does(monkeypatch):
     """After their share of the time, or some epochs, the columns of draws stay as they are and the mean goes on."""
-    monkeypatch.setattr("qsgp.training.road_rows._DRAWS_EPOCHS", 2)
     generator, n, widths = torch.Generator().manual_seed(0), 600, []
     x = 6 * torch.rand(n, 2, generator=generator)
     Y = torch.sin(3 * x[:, :1]) + 0.1 * torch.randn(n, 1, generator=generator)
@@ -214,7 +257,8 @@ def test_draws_end_before_the_mean_does(monkeypatch):
     plain = System.values
     monkeypatch.setattr(System, "values", lambda self, rows: (widths.append(self.A.shape[1]), plain(self, rows))[1])
     halt, sites = Halt(threading.Event(), math.inf), Gaussian(torch.tensor(0.01))
-    trained = train_dual(x, Y, torch.ones(n), kernel, sites, options, sizes, halt, None)
+    task = Task(Rows(x, Y, torch.ones(n)), options, sizes, halt)
+    trained = train(task, kernel, sites, Limits(draws_epochs=2))
     assert widths[: 2 * 54] == [5] * 108 and set(widths[108:]) == {1}
     assert len(trained.history) > 1 + math.sqrt(54)  # what acceleration takes to show
     assert trained.posterior.A.shape[1] == 5 and trained.history[-1]["rmse"] < 0.12

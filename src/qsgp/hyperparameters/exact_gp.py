@@ -7,9 +7,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from qsgp.checks import check_finite, check_positive, check_rows, check_vectors
+from qsgp.data.rows import Rows
 from qsgp.interfaces import Kernel
 from qsgp.likelihoods import Gaussian
-from qsgp.solvers.closed_form import fit_hyperparameters
+from qsgp.solvers.closed_form import Effort, fit_hyperparameters
 
 K = TypeVar("K", bound=Kernel)
 
@@ -36,11 +37,10 @@ def fit_exact_gp(
     check_positive("noise_variance", noise_variance, "Give the variance to start from, for example 0.1.")
     generator = torch.Generator().manual_seed(seed)
     subset = torch.randperm(len(x), generator=generator)[:points].to(x.device)
-    inputs, targets = x[subset].double(), y[subset].double()
+    targets = y[subset].double()
+    rows = Rows(x[subset].double(), targets[:, None], torch.ones_like(targets))
     likelihood = Gaussian(torch.tensor(noise_variance, dtype=torch.float64, device=x.device))
     first = cast(K, kernel.with_parameters({name: value.double() for name, value in kernel.parameters().items()}))
-    found, noise, _ = fit_hyperparameters(
-        first, likelihood, inputs, targets[:, None], torch.ones_like(targets), iterations=iterations
-    )
+    found, noise, _ = fit_hyperparameters(first, likelihood, rows, Effort(iterations))
     rounded = {name: value.to(x.dtype) for name, value in found.parameters().items()}
     return cast(K, kernel.with_parameters(rounded)), noise.noise_variance.to(x.dtype)

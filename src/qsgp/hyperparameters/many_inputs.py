@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from qsgp.data.rows import Rows
 from qsgp.interfaces import Kernel, Likelihood, SpectralKernel
 from qsgp.kernels import BY_NAME, Tied
 from qsgp.solvers.closed_form import Sites, Solved, solve, threads_worth, variance_at_data
@@ -19,8 +20,6 @@ from qsgp.solvers.row_sites import quadratic_sites
 MANY = 128  # inputs beyond which a lengthscale for each cannot be learned from some thousand rows
 VARIANCES = (16.0, 4.0, 64.0, 1.0, 256.0, 1024.0)  # the likeliest first: there may be no time for all
 ROUNDS = 20
-
-Rows = tuple[Tensor, Tensor, Tensor]  # inputs, targets, weights
 
 
 def tied_kernels(
@@ -50,10 +49,10 @@ def with_best_variance(
     """
     best: tuple[Kernel, Tensor] | None = None
     for variance in VARIANCES:
-        log_variance = others[0].new_tensor(variance).log()
+        log_variance = others.x.new_tensor(variance).log()
         own = kernel.with_parameters(kernel.parameters() | {"log_variance": log_variance})
         if best is None:
-            best = (own, torch.full_like(others[2], -math.inf))
+            best = (own, torch.full_like(others.weight, -math.inf))
         total = _density(own, likelihood, known, others, halt)
         if total is None:
             break

@@ -7,12 +7,14 @@ the trace are functions of the hyperparameters with fixed random numbers, so the
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from qsgp.data.rows import Rows
 from qsgp.hyperparameters.prior import log_density_of_lengthscale
 from qsgp.hyperparameters.slopes import slopes
 from qsgp.interfaces import Parameters, SpectralKernel
@@ -24,17 +26,22 @@ _DRAWS = 8
 _WARM = 2  # epochs before the first step: slopes of an unsolved system mislead
 
 
+@dataclass(frozen=True)
+class Ascent:
+    """Epochs over all rows, ``block`` of them at a time, with steps of Adam that begin at ``rate``."""
+
+    epochs: int
+    block: int
+    rate: float = 0.05
+    seed: int = 0
+
+
 def refine(
     kernel: SpectralKernel,
     noise_variance: Float[Tensor, ""],
-    x: Float[Tensor, "n d"],
-    Y: Float[Tensor, "n o"],
-    weight: Float[Tensor, " n"],
+    rows: Rows,
+    ascent: Ascent,
     *,
-    epochs: int,
-    block: int,
-    rate: float = 0.05,
-    seed: int = 0,
     halt: Callable[[], bool] = lambda: False,
     tell: Callable[[dict[str, Any]], None] = lambda record: None,
 ) -> tuple[SpectralKernel, Float[Tensor, ""]]:
@@ -43,7 +50,8 @@ def refine(
     The mean of the second half of the path is returned: single slopes are noisy. Ended early by ``halt``, what has been
     reached is. Cost of an epoch: n^2 kernel values with (2 d + 1) (o + 8) columns, and n block^2.
     """
-    outputs, n, began = Y.shape[1], len(x), time.perf_counter()
+    (x, Y, weight), outputs, n, began = rows, rows.Y.shape[1], rows.n, time.perf_counter()
+    epochs, block, seed = ascent.epochs, ascent.block, ascent.seed
     sign = torch.tensor([1.0] * outputs + [-outputs / _DRAWS] * _DRAWS).to(x)
     e = noise_draws(n, _DRAWS, seed, x)
     theta: Parameters = {**kernel.parameters(), "log_noise_variance": noise_variance.log()}
@@ -52,19 +60,19 @@ def refine(
     steps, t = epochs * -(-n // block), 0
     path: list[Parameters] = []
     for epoch in range(_WARM + epochs):
-        for rows in shuffled(n, block, seed * 1_000_003 + epoch, x.device):
-            own = system.noise[rows]
-            draws = prior_draws(system.kernel, x[rows], _DRAWS, seed) + own.sqrt() * e[rows]
-            system.visit(rows, torch.cat([Y[rows], draws], 1))
+        for some in shuffled(n, block, seed * 1_000_003 + epoch, x.device):
+            own = system.noise[some]
+            draws = prior_draws(system.kernel, x[some], _DRAWS, seed) + own.sqrt() * e[some]
+            system.visit(some, torch.cat([Y[some], draws], 1))
             if halt():
                 break
             if epoch < _WARM:
                 continue
-            slope = slopes(system.kernel, x, system.A, sign, system.noise[:, 0], rows)
+            slope = slopes(system.kernel, x, system.A, sign, system.noise[:, 0], some)
             slope["log_lengthscale"] += _prior_slope(theta["log_lengthscale"])
             t += 1
             for name, value in theta.items():
-                now = rate * (1 - (t - 1) / steps)
+                now = ascent.rate * (1 - (t - 1) / steps)
                 theta[name], moments[name] = adam(value, moments[name], -slope[name], now, t, (0.9, 0.99))
             path.append(dict(theta))
             system.kernel = at(kernel, theta)

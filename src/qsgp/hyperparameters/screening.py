@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from qsgp.data.rows import Rows
+
 GROUPS = 8  # of rows, by the order of an input
 SURE = 26.0  # n R^2 of chance has a mean of 7 and a deviation of 3.7
 WIGGLY, STRAIGHT, IDLE = 1.0, 4.0, 30.0  # first lengthscales, in deviations of the input
@@ -16,10 +18,9 @@ LEAST_ROWS, LEAST_INPUTS = 50, 5  # with fewer inputs searches find their way
 
 
 @torch.no_grad()
-def first_lengthscales(
-    x: Float64[Tensor, "n d"], Y: Float64[Tensor, "n o"], weight: Float64[Tensor, " n"]
-) -> Float64[Tensor, " d"] | None:
+def first_lengthscales(rows: Rows) -> Float64[Tensor, " d"] | None:
     """Of standardised inputs: short where means change with them, long where nothing does; None if all are alike."""
+    x, Y, weight = rows
     if weight.sum() < LEAST_ROWS or x.shape[1] < LEAST_INPUTS:
         return None
     targets, squares = _centred(Y, weight), _centred(_centred(Y, weight).square(), weight)

@@ -9,28 +9,29 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from qsgp.data.rows import Rows
 from qsgp.hyperparameters.screening import first_lengthscales
 from qsgp.interfaces import Kernel, Likelihood
 from qsgp.kernels import Tied, gram
-from qsgp.solvers.closed_form import Sites, fit_hyperparameters, solve
+from qsgp.solvers.closed_form import Effort, Sites, fit_hyperparameters, solve
 
 # Chosen on 43 tables of R packages (docs/measurements.md).
 TAU, FREEDOM = 0.3, 2.0  # of the Student t: log lengthscales are about so far apart; how heavy its tails are
 CENTRE = 1.5  # deviation of the common log lengthscale about that of sqrt(d)
 NOISE = (math.log(0.1), 2.0)  # mean and deviation of the log noise variance, of targets of variance 1
 SIGNAL = (0.0, 1.5)  # and of the log signal variance
-FOLDS, FOLD_ITERATIONS = 5, 12
+FOLDS = 5
+QUICK, THOROUGH, OF_A_FOLD = Effort(20, 1e-4), Effort(60, 1e-6), Effort(12, 1e-5)
 MOST_OF_ONE = 0.25  # by which one row may raise the variances: how far off it is says little of the others
 LEAST_LEFT_OUT = 10  # distinct rows; fewer say too little
 LEVELS = 10  # distinct targets at least, of which equal steps are taken for rounding
 
-Rows = tuple[Float[Tensor, "n d"], Float[Tensor, "n o"], Float[Tensor, " n"]]  # inputs, targets, weights
 P = TypeVar("P", Kernel, Likelihood)
 _IN_A_HURRY = 4.0  # seconds
 _SMALL_ROWS = 200  # an evaluation on few rows takes as long as if there were so many more
@@ -120,32 +121,31 @@ def learned(
     ``candidates`` have lengthscales in given proportions. These are compared first; then, if ``free``, every
     lengthscale is searched for, beginning at those proportions. The best that kept its proportions comes second.
     """
-    floor = max(least_noise, rounding(rows(counts[-1])[1])) if likelihood.fixed_sites else 0.0
+    floor = max(least_noise, rounding(rows(counts[-1]).Y)) if likelihood.fixed_sites else 0.0
     found = [Found(kernel, likelihood, Shrinking(kernel.proportions)) for kernel in candidates]
-    found = searched(found, rows(counts[0]), watch, floor, 20, 1e-4)
+    found = searched(found, rows(counts[0]), watch, floor, QUICK)
     tied, screened = found[:1], list[Found]()
     if free:
         found = [_untied(each) for each in _best_of_each_kernel(found)]
-        found = searched(found, rows(counts[0]), watch, floor, 20, 1e-4)
+        found = searched(found, rows(counts[0]), watch, floor, QUICK)
         screened = _screened(found, likelihood, rows(counts[-1]))
         found = [*found[:1], *screened, *(found[1:] if not screened or watch.left() > _IN_A_HURRY else [])]
     for count in counts[1:] or (counts if screened else []):
-        found = _best_of_each_kernel(searched(found, rows(count), watch, floor, 20, 1e-4))
-    found = searched(found[:1], rows(counts[-1]), watch, floor, 60, 1e-6)
-    return found + (searched(tied, rows(counts[-1]), watch, floor, 60, 1e-6) if free else [])
+        found = _best_of_each_kernel(searched(found, rows(count), watch, floor, QUICK))
+    found = searched(found[:1], rows(counts[-1]), watch, floor, THOROUGH)
+    return found + (searched(tied, rows(counts[-1]), watch, floor, THOROUGH) if free else [])
 
 
-def searched(
-    starts: list[Found], rows: Rows, watch: Watch, floor: float, iterations: int, tolerance: float
-) -> list[Found]:
+def searched(starts: list[Found], rows: Rows, watch: Watch, floor: float, effort: Effort) -> list[Found]:
     """Every search goes on from where it was, on ``rows``; the highest value first."""
     found: list[Found] = []
-    keywords: Any = {"iterations": iterations, "tolerance": tolerance, "least_noise": floor}
     for number, each in enumerate(starts):
-        if not watch.allows(len(rows[0]), 2):
+        if not watch.allows(rows.n, 2):
             return found + starts[len(found) :] if not found else sorted(found, key=lambda done: -done.value)
-        over = watch.over(len(rows[0]), len(starts) - number - 1)
-        ended = fit_hyperparameters(each.kernel, each.likelihood, *rows, prior=each.prior, halt=over, **keywords)
+        over = watch.over(rows.n, len(starts) - number - 1)
+        ended = fit_hyperparameters(
+            each.kernel, each.likelihood, rows, effort, prior=each.prior, halt=over, least_noise=floor
+        )
         found.append(Found(ended[0], ended[1], each.prior, ended[2]))
     return sorted(found, key=lambda done: -done.value)
 
@@ -160,7 +160,7 @@ def _best_of_each_kernel(found: list[Found]) -> list[Found]:
 
 def _screened(found: list[Found], likelihood: Likelihood, rows: Rows) -> list[Found]:
     """Each kernel with the lengthscales that single inputs ask for; none where they all ask for the same."""
-    lengthscale = first_lengthscales(*rows)
+    lengthscale = first_lengthscales(rows)
     if lengthscale is None:
         return []
     logs = {"log_lengthscale": lengthscale.log(), "log_variance": lengthscale.new_zeros(())}
@@ -190,7 +190,7 @@ def chosen(finalists: list[Found], rows: Rows, watch: Watch) -> tuple[Found, flo
         return best, 1.0
     for simpler in finalists[1:]:
         other = left_out(simpler, rows, watch)
-        if other is not None and not surely_better(told[1], other[1], rows[2]):
+        if other is not None and not surely_better(told[1], other[1], rows.weight):
             best, told = simpler, other
     return best, told[0]
 
@@ -217,10 +217,10 @@ def left_out(found: Found, rows: Rows, watch: Watch) -> tuple[float, Float[Tenso
     squares, logs = torch.zeros_like(Y), torch.zeros_like(Y)
     for number in range(FOLDS):
         kept, out = fold != number, fold == number
-        known: Rows = (x[kept], Y[kept], weight[kept])
-        if not watch.allows(len(known[0]), 4):
+        known = Rows(x[kept], Y[kept], weight[kept])
+        if not watch.allows(known.n, 4):
             return None
-        ended = searched([found], known, watch, 0.0, FOLD_ITERATIONS, 1e-5)[0]
+        ended = searched([found], known, watch, 0.0, OF_A_FOLD)[0]
         error, variance = predicted(ended.kernel, ended.likelihood, known, x[out], Y[out])
         squares[out], logs[out] = error.square() / variance, variance.log()
     share = weight / weight.sum()
@@ -233,9 +233,9 @@ def predicted(
     kernel: Kernel, likelihood: Likelihood, known: Rows, x: Float[Tensor, "h d"], Y: Float[Tensor, "h o"]
 ) -> tuple[Float[Tensor, "h o"], Float[Tensor, "h o"]]:
     """Errors of the exact GP that knows ``known``, and the variances it gives them."""
-    Gram, cross, errors, variances = gram(kernel, known[0]), kernel(known[0], x), [], []
-    for y, y_new in zip(known[1].mT, Y.mT, strict=True):
-        solved = solve(Gram, Sites.of(likelihood, y, y, known[2]))
+    Gram, cross, errors, variances = gram(kernel, known.x), kernel(known.x, x), [], []
+    for y, y_new in zip(known.Y.mT, Y.mT, strict=True):
+        solved = solve(Gram, Sites.of(likelihood, y, y, known.weight))
         half = torch.linalg.solve_triangular(solved.factor, solved.sites.root[:, None] * cross, upper=False)
         mean, variance = likelihood.moments(cross.mT @ solved.alpha, kernel.diag(x) - half.square().sum(0))
         errors.append(y_new - mean)

@@ -8,16 +8,18 @@ their number. That law is followed to as many rows as there are, if others confi
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from qsgp.data.rows import Rows
 from qsgp.hyperparameters.prior import lengthscale_prior
 from qsgp.interfaces import SpectralKernel
 from qsgp.likelihoods import Gaussian
-from qsgp.solvers.closed_form import fit_hyperparameters
+from qsgp.solvers.closed_form import Effort, fit_hyperparameters
 from qsgp.solvers.dual import Ahead, System, averaged, product, spectral
 
 MANY_MORE = 16  # times the rows of the evidence, from which on it pays to look
@@ -27,8 +29,7 @@ PART = 4  # one row in so many must confirm it, and of the others
 JUDGES = 20_000
 EPOCHS = 6  # until shorter lengthscales, which take longer, have come as far as they need to show
 SURE = 2.0  # standard errors
-
-Rows = tuple[Tensor, ...]  # inputs, targets, weights
+_EFFORT = Effort(60, 1e-5)
 
 
 class Trial(NamedTuple):
@@ -37,34 +38,39 @@ class Trial(NamedTuple):
     rmse: float
 
 
+@dataclass(frozen=True)
+class Trying:
+    """How the mean of a trial is solved for."""
+
+    block: int
+    seed: int
+    halt: Callable[[], bool] = lambda: False
+
+
 def followed(
     kernel: SpectralKernel,
     likelihood: Gaussian,
     known: Rows,
     noise: Float[Tensor, "n one"],
-    *,
     learned: tuple[int, int],
-    block: int,
-    seed: int,
-    halt: Callable[[], bool] = lambda: False,
+    trying: Trying,
 ) -> tuple[SpectralKernel, list[Trial]]:
     """The kernel for all rows of ``known``, and what was tried to confirm it on a part of them.
 
     ``learned``: rows from whose evidence the trend is taken, and rows from whose evidence the kernel came.
     """
-    some, n = len(known[0]) // PART, len(known[0])
-    x, Y, _ = (each[:some] for each in known)
-    judges = tuple(each[some : some + JUDGES] for each in known)
-    power = trend(kernel, likelihood, tuple(each[: learned[0]] for each in known), halt)
+    some = known.n // PART
+    part, judges = known.take(slice(some)), known.take(slice(some, some + JUDGES))
+    power = trend(kernel, likelihood, known.take(slice(learned[0])), trying.halt)
     trials: list[Trial] = []
     for factor in (1.0, (some / learned[1]) ** power) if power else ():
-        trial = tried(scaled(kernel, factor), x, Y, noise[:some], judges, block, seed, halt)
+        trial = tried(scaled(kernel, factor), part, noise[:some], judges, trying)
         if trial is None:
             return kernel, trials
         trials.append(trial)
-    if not trials or not surely_less(trials[1].squares, trials[0].squares, judges[2]):
+    if not trials or not surely_less(trials[1].squares, trials[0].squares, judges.weight):
         return kernel, trials
-    return scaled(kernel, (n / learned[1]) ** power), trials
+    return scaled(kernel, (known.n / learned[1]) ** power), trials
 
 
 def trend(kernel: SpectralKernel, sites: Gaussian, rows: Rows, halt: Callable[[], bool]) -> float:
@@ -72,10 +78,11 @@ def trend(kernel: SpectralKernel, sites: Gaussian, rows: Rows, halt: Callable[[]
     found = []
     kernel = spectral(kernel.with_parameters({name: value.double() for name, value in kernel.parameters().items()}))
     sites = Gaussian(sites.noise_variance.double())
-    keywords: Any = {"iterations": 60, "tolerance": 1e-5, "prior": lengthscale_prior, "halt": halt}
-    for part in (len(rows[0]) // APART, len(rows[0])):
-        x, Y, weight = (each[:part].double() for each in rows)
-        found.append(effective(fit_hyperparameters(kernel, sites, x, Y, weight, **keywords)[0]))
+    for count in (rows.n // APART, rows.n):
+        part = rows.take(slice(count)).to(rows.x.device, torch.float64)
+        found.append(
+            effective(fit_hyperparameters(kernel, sites, part, _EFFORT, prior=lengthscale_prior, halt=halt)[0])
+        )
     power = math.log(found[1] / found[0]) / math.log(APART)
     return max(STEEPEST, power) if power < 0 and not halt() else 0.0
 
@@ -92,23 +99,16 @@ def scaled(kernel: SpectralKernel, factor: float) -> SpectralKernel:
 
 
 def tried(
-    kernel: SpectralKernel,
-    x: Float[Tensor, "n d"],
-    Y: Float[Tensor, "n o"],
-    noise: Float[Tensor, "n one"],
-    others: Rows,
-    block: int,
-    seed: int,
-    halt: Callable[[], bool],
+    kernel: SpectralKernel, known: Rows, noise: Float[Tensor, "n one"], others: Rows, trying: Trying
 ) -> Trial | None:
     """The mean that these rows give with ``kernel``, and how it predicts others; None when there was no time."""
-    A = torch.zeros_like(Y)
-    system = System(kernel, x, noise, A, None, Ahead.wanted(A, len(x) / block))
-    solution = averaged(system, Y, block=block, epochs=EPOCHS, seed=seed, halt=halt)
+    A = torch.zeros_like(known.Y)
+    system = System(kernel, known.x, noise, A, None, Ahead.wanted(A, known.n / trying.block))
+    solution = averaged(system, known.Y, block=trying.block, epochs=EPOCHS, seed=trying.seed, halt=trying.halt)
     if solution is None:
         return None
     x_other, Y_other, weight = others
-    squares = (product(kernel, x_other, x, solution[0]) - Y_other).double().square().mean(1)
+    squares = (product(kernel, x_other, known.x, solution[0]) - Y_other).double().square().mean(1)
     return Trial(kernel, squares, float(weight.to(squares) @ squares / weight.sum()) ** 0.5)
 
 

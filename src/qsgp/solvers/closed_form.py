@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from qsgp.data.rows import Rows
 from qsgp.factor import NotPositiveDefinite, cholesky
 from qsgp.interfaces import Kernel, Likelihood
 from qsgp.kernels import gram
@@ -213,11 +214,11 @@ def variance_at_data(solved: Solved, prior: Float[Tensor, " n"]) -> Float[Tensor
 def density_of_others(
     kernel: Kernel,
     likelihood: Likelihood,
-    known: tuple[Float[Tensor, "n d"], Float[Tensor, "n p"], Float[Tensor, " n"]],
-    others: tuple[Float[Tensor, "h d"], Float[Tensor, "h p"], Float[Tensor, " h"]],
+    known: Rows,
+    others: Rows,
     halt: Callable[[], bool] | None = None,
 ) -> float:
-    """Mean log density of ``others`` (inputs, targets, weights) for the exact GP that knows ``known``.
+    """Mean log density of ``others`` for the exact GP that knows ``known``.
 
     The evidence of n rows is the sum of what 0, 1, ... n - 1 rows said of the next: it favours kernels that are good
     early. This is what n rows say, nearer to what more rows will. O(n^3 + n^2 h). When ``halt`` says so, sites that are
@@ -246,29 +247,35 @@ def threads_worth(n: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+class Effort(NamedTuple):
+    """A search ends after so many iterations, or when a step gains less than ``tolerance`` of the evidence of a row."""
+
+    iterations: int = 100
+    tolerance: float = 1e-9
+
+
+_THOROUGH = Effort()
+
+
 def fit_hyperparameters(
     kernel: K,
     likelihood: L,
-    x: Float[Tensor, "n d"],
-    Y: Float[Tensor, "n p"],
-    weight: Float[Tensor, " n"],
+    rows: Rows,
+    effort: Effort = _THOROUGH,
     *,
-    iterations: int = 100,
-    tolerance: float = 1e-9,
     prior: Prior | None = None,
     halt: Callable[[], bool] | None = None,
     least_noise: float = 0.0,
 ) -> tuple[K, L, float]:
     """Kernel and likelihood that maximise the (bound of the) log evidence summed over outputs, and that value.
 
-    ``prior`` adds a log density of the parameters; the search ends when a step gains less than ``tolerance`` of the
-    evidence of a row, or when ``halt``, asked before every evaluation but the first, says so. ``least_noise`` is the
-    least variance of Gaussian noise.
+    ``prior`` adds a log density of the parameters. The search ends as ``effort`` says, or when ``halt``, asked before
+    every evaluation but the first, says so. ``least_noise`` is the least variance of Gaussian noise.
 
     L-BFGS in the log parameters. The sites are tightened at every evaluation and held fixed in its gradient, which is
     the full one at the tightest sites.
     """
-    objective = _Objective(kernel, likelihood, x, Y, weight, prior)
+    objective = _Objective(kernel, likelihood, rows, prior)
     best: list[tuple[float, np.ndarray]] = []
 
     def watched(point: np.ndarray) -> tuple[float, np.ndarray]:
@@ -281,12 +288,12 @@ def fit_hyperparameters(
 
     limits = objective.limits(least_noise)
     start = np.clip(objective.start, [low for low, _ in limits], [high for _, high in limits])
-    options = {"maxiter": iterations, "ftol": tolerance}
-    with threads_worth(len(x)), suppress(_Halted):
+    options = {"maxiter": effort.iterations, "ftol": effort.tolerance}
+    with threads_worth(rows.n), suppress(_Halted):
         start = _with_enough_noise(watched, start, limits, len(likelihood.parameters()))
         minimize(watched, start, jac=True, method="L-BFGS-B", bounds=limits, options=options)
     value, point = best[0]
-    k, g = objective.unpack(torch.tensor(point, dtype=x.dtype, device=x.device))
+    k, g = objective.unpack(torch.tensor(point, dtype=rows.x.dtype, device=rows.x.device))
     return cast(K, k), cast(L, g), -value * objective.size
 
 
@@ -312,15 +319,12 @@ def _with_enough_noise(
 class _Objective:
     """-(log evidence + log prior) of a row at a point of the log parameters, and its slope."""
 
-    def __init__(
-        self, kernel: Kernel, likelihood: Likelihood, x: Tensor, Y: Tensor, weight: Tensor, prior: Prior | None
-    ) -> None:
-        self._kernel, self._likelihood, self._prior = kernel, likelihood, prior
-        self._x, self._Y, self._weight = x, Y, weight
+    def __init__(self, kernel: Kernel, likelihood: Likelihood, rows: Rows, prior: Prior | None) -> None:
+        self._kernel, self._likelihood, self._rows, self._prior = kernel, likelihood, rows, prior
         self._own, self._noise = kernel.parameters(), likelihood.parameters()
         self._first = [*self._own.values(), *self._noise.values()]
         self._xis: list[Tensor] = []
-        self.size = float(weight.sum())  # not len(x): a row of weight 2 is two rows
+        self.size = float(rows.weight.sum())  # not len(x): a row of weight 2 is two rows
 
     @property
     def start(self) -> np.ndarray:
@@ -341,10 +345,10 @@ class _Objective:
         return self._kernel.with_parameters(own), self._likelihood.with_parameters(noise)
 
     def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        flat = torch.tensor(point, dtype=self._x.dtype, device=self._x.device, requires_grad=True)
+        flat = torch.tensor(point, dtype=self._rows.x.dtype, device=self._rows.x.device, requires_grad=True)
         kernel, likelihood = self.unpack(flat)
         try:
-            total = self._evidence(gram(kernel, self._x), likelihood)
+            total = self._evidence(gram(kernel, self._rows.x), likelihood)
         except NotPositiveDefinite:  # send the line search back
             return 1e10, np.zeros_like(point)
         loss = -(total if self._prior is None else total + self._prior(kernel, likelihood)) / self.size
@@ -352,7 +356,7 @@ class _Objective:
         return float(loss.detach()), gradient.double().cpu().numpy()
 
     def _evidence(self, Gram: Float[Tensor, "n n"], likelihood: Likelihood) -> Float[Tensor, ""]:
-        weight, columns = self._weight, self._Y.mT
+        weight, columns = self._rows.weight, self._rows.Y.mT
         with torch.no_grad():  # the sites of the last point are a good guess for this one
             firsts, rounds = (self._xis, 4) if self._xis else ([None] * len(columns), _ROUNDS)
             self._xis = [

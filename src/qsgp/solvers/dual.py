@@ -14,7 +14,7 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from qsgp import engine
-from qsgp.checks import check_positive, check_rows, check_sample_size, check_shape
+from qsgp.checks import check_positive, check_rows, check_sample_size
 from qsgp.factor import cholesky
 from qsgp.interfaces import Kernel, SpectralKernel
 
@@ -80,6 +80,13 @@ class System:
     group: Int[Tensor, " c"] | None = None  # which noise a column has; None: there is but one
     ahead: Ahead | None = None  # for many blocks
 
+    @classmethod
+    def start(
+        cls, kernel: SpectralKernel, x: Float[Tensor, "n d"], noise: Float[Tensor, " n"], columns: int
+    ) -> "System":
+        """With one noise for all columns, at A = 0."""
+        return cls(kernel, x, noise[:, None], x.new_zeros(len(x), columns))
+
     def first(self, columns: int) -> "System":
         """Of the first ``columns`` alone."""
         ahead = None if self.ahead is None else self.ahead.first(columns)
@@ -127,30 +134,25 @@ class Dual:
 
 
 def solve(
-    kernel: SpectralKernel,
-    x: Float[Tensor, "n d"],
+    system: System,
     Y: Float[Tensor, "n c"],
-    noise: Float[Tensor, " n"],
     *,
     block: int = 2000,
     epochs: int = 20,
     tolerance: float = 1e-2,
-    first: Float[Tensor, "n c"] | None = None,
     seed: int = 0,
 ) -> Dual:
-    """A with (K + diag(noise)) A = Y, from ``first`` or zero, until the residual of an epoch falls below ``tolerance``.
+    """A with (K + diag(noise)) A = Y, until the residual of an epoch falls below ``tolerance``; A of ``system`` moves.
 
     The residual of a block is taken just before it is solved, so that of an epoch lies above the one it ends with: the
     test errs on the careful side.
     """
-    n = check_rows(x=x, Y=Y, noise=noise)
-    check_shape("noise", noise, (n,), "Give one noise variance for each row.")
-    check_positive("noise", noise, "Without noise the system has no safe solution; use a small one.")
+    n = check_rows(x=system.x, Y=Y, noise=system.noise)
+    check_positive("noise", system.noise, "Without noise the system has no safe solution; use a small one.")
     check_sample_size("block", min(block, n), "n", n)
-    system = System(kernel, x, noise[:, None], torch.zeros_like(Y) if first is None else first.clone())
-    result, size = Dual(kernel, x, system.A, []), max(float(Y.norm()), 1e-30)
+    result, size = Dual(system.kernel, system.x, system.A, []), max(float(Y.norm()), 1e-30)
     for epoch in range(epochs):
-        blocks = shuffled(n, block, seed * 1_000_003 + epoch, x.device)
+        blocks = shuffled(n, block, seed * 1_000_003 + epoch, Y.device)
         squares = torch.stack([system.visit(rows, Y[rows]).square().sum() for rows in blocks])
         result.residuals.append(float(squares.sum().sqrt()) / size)
         if result.residuals[-1] < tolerance:

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from qsgp.data.rows import Rows
 from qsgp.interfaces import Likelihood, OwnParabola, SpectralKernel
 from qsgp.solvers.pathwise import noise_draws, prior_draws
 
@@ -38,15 +39,13 @@ class RowSites:
         cls,
         kernel: SpectralKernel,
         likelihood: Likelihood,
-        x: Float[Tensor, "n d"],
-        Y: Float[Tensor, "n o"],
-        weight: Float[Tensor, " n"],
+        rows: Rows,
         draws: int,
         seed: int,
         floor: float = 0.0,
     ) -> "RowSites":
         """Sites about the prior."""
-        groups = groups_of(likelihood, Y.shape[1])
+        (x, Y, weight), groups = rows, groups_of(likelihood, rows.Y.shape[1])
         columns = groups * draws
         sites = cls(
             likelihood,

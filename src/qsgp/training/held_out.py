@@ -6,6 +6,7 @@ from typing import TypeVar
 from jaxtyping import Float
 from torch import Tensor
 
+from qsgp.data.rows import Rows
 from qsgp.interfaces import Likelihood
 from qsgp.posteriors.posteriors import FourierWeights, KernelFunctionsAtRows
 from qsgp.solvers.pathwise import blended
@@ -18,17 +19,12 @@ WORSE_ERROR = 1.05
 P = TypeVar("P", KernelFunctionsAtRows, FourierWeights)
 
 
-def watched(
-    posterior: P,
-    likelihood: Likelihood,
-    x: Float[Tensor, "h d"],
-    Y: Float[Tensor, "h o"],
-    weight: Float[Tensor, " h"],
-) -> tuple[P, Record]:
+def watched(posterior: P, likelihood: Likelihood, rows: Rows) -> tuple[P, Record]:
     """The posterior with blend and noise that suit these rows, and its scores there.
 
     ``likelihood`` is the one that was learned.
     """
+    x, Y, weight = rows
     mean, draws = posterior.pieces(x)
     support = posterior.spread.support(x)
     blend = posterior.spread.fitted(draws, support)
@@ -42,10 +38,10 @@ def watched(
     return replace(posterior, spread=spread, likelihood=noisy), scores(noisy, Y, mean, variance, weight)
 
 
-def scored(posterior: P, x: Float[Tensor, "h d"], Y: Float[Tensor, "h o"], weight: Float[Tensor, " h"]) -> Record:
+def scored(posterior: P, rows: Rows) -> Record:
     """Its scores at these rows, as it is."""
-    mean, draws = posterior.pieces(x)
-    return scores(posterior.likelihood, Y, mean, posterior.spread.variance(x, draws), weight)
+    mean, draws = posterior.pieces(rows.x)
+    return scores(posterior.likelihood, rows.Y, mean, posterior.spread.variance(rows.x, draws), rows.weight)
 
 
 def not_worse(found: Record, best: Record, density: float = WORSE_DENSITY) -> bool:

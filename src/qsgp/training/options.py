@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from qsgp.hyperparameters.asked import LEARN_POINTS as LEARN_POINTS
 from qsgp.likelihoods import BY_NAME as LIKELIHOODS
 
 SMALL = 3000  # rows that go to the closed form
@@ -14,7 +15,6 @@ CENTRES = 2000  # most kernel functions of a relevance vector machine
 BATCH_POINTS = 1000
 BATCH_FEATURES = 2048
 SUPPORT_POINTS = 500
-LEARN_POINTS = 1000  # hyperparameters are learned on this many rows; of p factors 1 / sqrt(p) as many
 SECONDS = 60.0  # what sizes are made for when no max_time is given
 
 

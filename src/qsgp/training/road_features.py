@@ -47,7 +47,7 @@ def train(task: Task, kernel: Kernel, likelihood: Likelihood) -> Trained:
     posterior = replace(posterior, likelihood=noise)
     record: Record = {"phase": "features", "iteration": 1, "seconds": time.perf_counter() - began}
     if sizes.held_out >= FEW:
-        posterior, found = watched(posterior, noise, x[kept:], Y[kept:], weight[kept:])
+        posterior, found = watched(posterior, noise, Rows(x[kept:], Y[kept:], weight[kept:]))
         record |= found
     if task.report is not None:
         told = posterior

@@ -22,6 +22,7 @@ from qsgp.paper.support import Support
 from qsgp.posteriors.posteriors import Features
 from qsgp.training.basis import Table, make_settings, make_table
 from qsgp.training.safeguard import BETTER_STEPS, MORE_STEPS, better_than_nothing, exact_of_some, judges, never_worse
+from qsgp.training.store import Store
 from qsgp.training.task import Task
 from qsgp.training.trained import Trained
 
@@ -85,8 +86,8 @@ def _fitted(task: Task, problem: Problem, settings: Settings, learned: tuple[Ker
     past, store = Fit(start(problem, settings)), task.store
     save: Callable[[Fit], None] | None = None
     if store is not None:
-        store.resume(past)
-        save = partial(store.save, learned=learned)
+        resume(store, past)
+        save = partial(save_state, store, learned)
     try:
         result = fit(
             problem,
@@ -103,8 +104,28 @@ def _fitted(task: Task, problem: Problem, settings: Settings, learned: tuple[Ker
             "dtype='float64', larger batch_points or batch_features, or fewer dense_columns; look for outliers in X."
         ) from error
     if store is not None:
-        store.save(result, learned=learned, now=True)
+        save_state(store, learned, result, now=True)
     return result
+
+
+def resume(store: Store, past: Fit) -> None:
+    """Put the stored run into ``past``, if there is one."""
+    if store.saved is None:
+        return
+    header, tensors = store.saved
+    past.state.restore(tensors)
+    past.history, past.seconds, past.stopped = header["history"], header["seconds"], header["stopped"]
+    past.pending = list(tensors["pending"].unbind())
+    store.resumed(past.state.t)
+
+
+def save_state(store: Store, learned: tuple[Kernel, Likelihood], result: Fit, now: bool = False) -> None:
+    """When it is time, or ``now``."""
+    if not store.wants(result.state.t, now):
+        return
+    header = {"history": result.history, "seconds": result.seconds, "stopped": result.stopped}
+    pending = torch.stack(result.pending) if result.pending else result.state.table.new_zeros(0)
+    store.save(result.state.t, learned, header, result.state.tensors() | {"pending": pending})
 
 
 def settled(elbo: list[float], tol: float | None, window: int = 5) -> bool:

@@ -4,6 +4,7 @@ import math
 import threading
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
@@ -12,11 +13,10 @@ from torch import Tensor
 from qsgp.data.rows import Rows
 from qsgp.interfaces import Kernel, Likelihood
 from qsgp.interrupt import Halt, deferred_interrupt
-from qsgp.training import road_closed_form, road_features, road_steps, road_weights
+from qsgp.training import road_closed_form, road_features, road_rows, road_steps, road_weights
 from qsgp.training.learning import learn
 from qsgp.training.options import Options
 from qsgp.training.plan import Plan
-from qsgp.training.road_rows import train_dual
 from qsgp.training.sizes import CLOSED_FORM, FEATURES_SOLVED, ROWS, STEPS, WEIGHTS
 from qsgp.training.store import storing
 from qsgp.training.task import Task
@@ -26,14 +26,10 @@ _LEARNING = 0.5  # of max_time, at most, for the hyperparameters
 _LEARNING_CLOSED_FORM = 0.7  # a factor is all that comes after it
 
 
-def _by_rows(task: Task, kernel: Kernel, likelihood: Likelihood) -> Trained:
-    return train_dual(*task.rows, kernel, likelihood, task.options, task.sizes, task.halt, task.report)
-
-
 # A road is a file with this function, and a line here; `plan.make_plan` says when it is taken.
 ROADS: dict[str, Callable[[Task, Kernel, Likelihood], Trained]] = {
     CLOSED_FORM: road_closed_form.train,
-    ROWS: _by_rows,
+    ROWS: road_rows.train,
     WEIGHTS: road_weights.train,
     FEATURES_SOLVED: road_features.train,
     STEPS: road_steps.train,
@@ -54,7 +50,11 @@ def train(
     keep = torch.nonzero(rows.weight > 0)[:, 0]
     if len(keep) < rows.n:
         rows = rows.take(keep)
-    with storing(rows, options, plan.sizes) as store, deferred_interrupt() as pressed:
+    # a closed form has nothing to store; the rows road brings its own sizes back
+    folder = options if plan.road != CLOSED_FORM else replace(options, checkpoint=None)
+    by_rows = plan.road == ROWS
+    store_of = storing(rows, folder, None if by_rows else plan.sizes, "epoch" if by_rows else "iteration")
+    with store_of as store, deferred_interrupt() as pressed:
         task = Task(rows, options, plan.sizes, Halt(pressed, options.max_time or math.inf), report, store)
         trained = _trained(task, *hyperparameters(task, units))
     if trained.relevant is not None:
@@ -70,7 +70,7 @@ def hyperparameters(task: Task, units: Float[Tensor, " d"] | None) -> tuple[Kern
     one_factor = sizes.road == CLOSED_FORM or (sizes.road == ROWS and len(x) <= sizes.exact_rows)
     share = _LEARNING_CLOSED_FORM if one_factor else _LEARNING
     halt = Halt(task.halt.pressed, share * options.max_time if options.max_time else math.inf)
-    return learn(x, varying(Y), weight, options, sizes.learn_points, halt, sizes.learn_most, lambda: halt.left, units)
+    return learn(Rows(x, varying(Y), weight), options, sizes, halt, units)
 
 
 def _trained(task: Task, kernel: Kernel, likelihood: Likelihood) -> Trained:

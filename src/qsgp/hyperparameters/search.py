@@ -1,0 +1,162 @@
+"""What "auto" means for a kernel: its formula by evidence, its parameters from a subset of the rows."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from qsgp.data.rows import Rows, some_rows
+from qsgp.hyperparameters import many_inputs
+from qsgp.hyperparameters.asked import LEARN_POINTS, Asked
+from qsgp.hyperparameters.few_rows import learn_small
+from qsgp.hyperparameters.first import COMPARED_POINTS, first_kernels, screened
+from qsgp.hyperparameters.prior import lengthscale_prior
+from qsgp.hyperparameters.small_tables import Watch
+from qsgp.interfaces import Kernel, Likelihood
+from qsgp.kernels import Tied
+from qsgp.likelihoods import BY_NAME as LIKELIHOODS
+from qsgp.likelihoods import Gaussian, first_guess
+from qsgp.solvers.closed_form import Effort, density_of_others, fit_hyperparameters
+
+_CHOOSE_POINTS = 400  # kernels are first compared on this many rows, of p factors 1 / sqrt(p) as many
+_JUDGES = 4000  # rows that say which kernel predicts them best
+_FEW_JUDGES = 500  # that say less than the evidence does
+_LITTLE_TIME = 10.0  # seconds of a CPU, in which kernels of 2,000 rows cannot be compared: as for small tables then
+_GROWTH = 1.41  # of the rows from search to search, while there is time: it costs thrice as much
+_LEAST_LEARNED = 4  # with fewer rows the evidence says nothing: keep the defaults
+_QUICK, _LAST = Effort(20, 1e-4), Effort(60, 1e-5)
+_COMPARING, _GROWING = Effort(16, 1e-4), Effort(8, 1e-4)
+
+P = TypeVar("P", Kernel, Likelihood)
+
+
+def learn(
+    rows: Rows, asked: Asked, watch: Watch, units: Float[Tensor, " d"] | None = None
+) -> tuple[Kernel, Likelihood]:
+    """Kernel and its parameters by the evidence of more and more rows, ``asked.most`` at last; float64.
+
+    Up to ``asked.spare`` rows are taken while a search on more of them can be expected to end within the time of
+    ``watch``. With Gaussian noise and rows beyond those, the kernel is the one that predicts these best. Tables for the
+    closed form have a road of their own (`few_rows`). ``units``: what 1 of each standardised input was before.
+    """
+    noise = LIKELIHOODS[asked.likelihood]
+    if asked.fixed or rows.n < _LEAST_LEARNED:
+        first = first_kernels(rows.x, asked.kernels, units)[0]
+        return _plain(first), first_guess(asked.likelihood)
+    hurried = watch.left() < _LITTLE_TIME and not noise.labels and asked.search_device == "cpu"
+    if hurried and not noise.fixed_sites:
+        # sites take rounds; the variance of errors says nearly as much
+        kernel, numbers = learn_small(rows, replace(asked, likelihood=Gaussian.name), watch, units)
+        return kernel, noise.of_noise(numbers.noise_variance)
+    if asked.closed_form or hurried:
+        return learn_small(rows, asked, watch, units)
+    if noise.labels and rows.x.shape[1] > many_inputs.MANY:
+        return _classes_of_many_inputs(rows, asked, watch, units)
+    candidates = first_kernels(rows.x, asked.kernels, units)
+    candidates = screened(candidates, rows, asked.seed) + candidates
+    sites = first_guess(asked.likelihood)
+    best = Search(rows, asked, watch).best([Found(kernel, sites, 0.0) for kernel in candidates])
+    return on(_plain(best.kernel), "cpu"), on(best.likelihood, "cpu")
+
+
+def _classes_of_many_inputs(
+    rows: Rows, asked: Asked, watch: Watch, units: Float[Tensor, " d"] | None
+) -> tuple[Kernel, Likelihood]:
+    """The labels taken for numbers tell the lengthscales, rows left out how large the functions are."""
+    sites = first_guess(asked.likelihood)
+    as_numbers = rows._replace(Y=rows.Y - rows.Y.mean(0))
+    kernel, _ = learn(as_numbers, replace(asked, likelihood=Gaussian.name), watch, units)
+    some, search = some_rows(rows.n, asked.most, asked.seed), Search(rows, asked, watch)
+    known, others = search.taken(some[: len(some) * 3 // 4]), search.taken(some[len(some) * 3 // 4 :])
+    kernel, _ = many_inputs.with_best_variance(on(kernel, asked.search_device), sites, known, others, watch.halt)
+    return on(kernel, "cpu"), sites
+
+
+class Found(NamedTuple):
+    """Where a search has ended, and the evidence and prior there."""
+
+    kernel: Kernel
+    likelihood: Likelihood
+    value: float
+
+
+@dataclass(frozen=True)
+class Search:
+    """Searches on more and more of the rows: every kernel goes on from where its last search has ended."""
+
+    rows: Rows
+    asked: Asked
+    watch: Watch
+
+    def best(self, found: list[Found]) -> Found:
+        """The best of the kernels where the evidence of as many rows as there is time for has led it."""
+        asked, n, most = self.asked, self.rows.n, self.asked.most
+        if len(found) > 1:
+            found = best_of_each_kernel(self.on_rows(found, min(most, self._few(_CHOOSE_POINTS)), _QUICK))
+        if most > self._few(LEARN_POINTS):
+            # More rows can tell more of the function: rough kernels win later than smooth ones.
+            found = self.on_rows(found, self._few(LEARN_POINTS), _QUICK)
+            count, effort, more = min(most, self._few(COMPARED_POINTS)), _COMPARING, True
+            while more:
+                began = time.monotonic()
+                found = self.on_rows(found, count, effort)
+                next_one = (time.monotonic() - began) * _GROWTH**3 * 8 / effort.iterations
+                more = count * _GROWTH <= min(asked.spare, n) and next_one < self.watch.left()
+                count, effort = int(count * _GROWTH) if more else count, _GROWING
+            found = self.judged(found, count) if LIKELIHOODS[asked.likelihood].fixed_sites else found
+            most = max(most, count)
+        return self.on_rows(found[:1], most, _LAST)[0]
+
+    def on_rows(self, starts: list[Found], count: int, effort: Effort) -> list[Found]:
+        """Every kernel from where its last search ended, on ``count`` rows; the best evidence first."""
+        part = self.taken(some_rows(self.rows.n, min(count, self.rows.n), self.asked.seed))
+        found: list[Found] = []
+        for kernel, sites, _ in starts:
+            if not self.watch.allows(part.n, 2):  # the rest, and the order, stay as they were
+                return found + starts[len(found) :]
+            over, device = self.watch.over(part.n), self.asked.search_device
+            own = on(kernel, device), on(sites, device)
+            found.append(Found(*fit_hyperparameters(*own, part, effort, prior=lengthscale_prior, halt=over)))
+        return found if self.watch.halt() else sorted(found, key=lambda each: -each.value)
+
+    def judged(self, found: list[Found], count: int) -> list[Found]:
+        """Ordered by the density of rows beyond the first ``count``, which the kernels know."""
+        if len(found) < 2 or self.rows.n < count + _FEW_JUDGES or not self.watch.allows(count, len(found)):
+            return found
+        # as `some_rows` has it
+        order = torch.randperm(self.rows.n, generator=torch.Generator().manual_seed(self.asked.seed))
+        known, others = self.taken(order[:count]), self.taken(order[count : count + _JUDGES])
+
+        def density(each: Found) -> float:
+            device = self.asked.search_device
+            own = on(each.kernel, device), on(each.likelihood, device)
+            return density_of_others(*own, known, others, self.watch.halt)
+
+        return sorted(found, key=density, reverse=True)
+
+    def taken(self, index: Int[Tensor, " i"]) -> Rows:
+        return self.rows.take(index).to(self.asked.search_device, torch.float64)
+
+    def _few(self, count: int) -> int:
+        return self.asked.few(count, self.rows.Y.shape[1])
+
+
+def best_of_each_kernel(found: Sequence[Found]) -> list[Found]:
+    """In order of their evidence, one for each formula."""
+    kinds: dict[type, Found] = {}
+    for each in found:
+        kinds.setdefault(type(_plain(each.kernel)), each)
+    return list(kinds.values())
+
+
+def _plain(kernel: Kernel) -> Kernel:
+    return kernel.kernel if isinstance(kernel, Tied) else kernel
+
+
+def on(part: P, device: str) -> P:
+    """A kernel or likelihood with its parameters on ``device``."""
+    return part.with_parameters({name: value.to(device) for name, value in part.parameters().items()})
