@@ -13,7 +13,8 @@ from qsgp.interrupt import Halt
 from qsgp.kernels import SquaredExponential, hyperparameters
 from qsgp.likelihoods import Gaussian, Laplace, Logistic
 from qsgp.training import road_rows
-from qsgp.training.options import Options, sized
+from qsgp.training.options import Options
+from qsgp.training.plan import make_plan
 from qsgp.training.rows_epochs import Limits
 from qsgp.training.task import Task
 
@@ -33,7 +34,7 @@ def task_of(folder=None, likelihood="gaussian", report=None, n=330, outputs=1, s
     folder = None if folder is None else str(folder)
     options = Options(likelihood=likelihood, checkpoint=folder, checkpoint_seconds=seconds)
     small = {"block": 50, "held_out": 30, "variance_points": 50, "draws": 4, "exact_rows": 50} | sizes
-    sizes = replace(sized(n, 2, outputs, options)[0], **small)
+    sizes = replace(make_plan(n, 2, outputs, options).sizes, **small)
     return Task(Rows(x, Y, torch.ones(n)), options, sizes, Halt(threading.Event(), math.inf), report)
 
 

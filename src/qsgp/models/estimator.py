@@ -214,9 +214,18 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         return as_array_like(X)
 
     def prepare_inputs(self, X: Any) -> np.ndarray:
-        """Rows to predict, from a table or a path, as the array of numbers the model works with.
+        """Turn rows of a table or a path into the array of numbers the model works with.
 
-        Categories become a column for each of those known from `fit`. Missing values and columns are refused.
+        Categories become a column for each of those known from ``fit``. Missing values and columns are refused.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), or path
+            Rows to predict, or a file that holds them.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features_in_)
         """
         check_is_fitted(self)
         if is_path(X):
@@ -310,10 +319,20 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         return self._scaling.y_scale.copy()
 
     def predict_latent(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of the function itself, without noise, one column for each output.
+        """Predict the function itself, without noise.
 
         For a regressor in the unit of y, for a classifier the log odds of each class against the others (of the second
         class if there are two).
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), or path
+            Rows to predict, or a file that holds them.
+
+        Returns
+        -------
+        mean, std : ndarray of shape (n_samples, n_outputs)
+            Mean and standard deviation, one column for each output.
         """
         means, deviations = [], []
         for rows in self._blocks(X):
@@ -325,9 +344,19 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
     # --- training -----------------------------------------------------------------------------------------------
 
     def plan(self, X: Any, y: Any = None, sample_weight: Any = None, *, target: str | None = None) -> Plan:
-        """What ``fit`` would do with these rows: on which road, with which sizes, in how much memory, and why.
+        """Say what ``fit`` would do with these rows: on which road, with which sizes, in how much memory, and why.
 
-        The rows are read and checked; nothing is trained, and the estimator stays as it is. ``print`` the result.
+        The rows are read and checked; nothing is trained, and the estimator stays as it is.
+
+        Parameters
+        ----------
+        X, y, sample_weight, target
+            As for ``fit``.
+
+        Returns
+        -------
+        Plan
+            Print it to read it.
         """
         other: Any = clone(self)
         other._planning = True

@@ -334,6 +334,18 @@ class QSGPRegressor(_Regressor):
         Records of the training, in order: its phase, the iteration, and errors on held-out rows where there are any.
     memory_ : int
         Bytes that the last fit said it would take.
+    plan_ : Plan
+        What the last fit was to do, and why. ``print(model.plan_)`` shows it.
+    posterior_ : dict
+        What kind of solution was found, with its likelihood and its numbers of rows and functions.
+    likelihood_ : str
+        The distribution of the target given the function.
+    calibration_ : object or None
+        What `calibrate` has found.
+    input_scale_ : ndarray of shape (n_features_in_,)
+        Standard deviation of each input over the training rows.
+    target_mean_, target_scale_ : ndarray
+        Mean and standard deviation of each output over the training rows; 0 and 1 for a classifier.
     n_features_in_ : int
         Number of inputs.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -435,6 +447,18 @@ class QSRVMRegressor(_Regressor):
         Records of the training, in order: its phase, the iteration, and errors on held-out rows where there are any.
     memory_ : int
         Bytes that the last fit said it would take.
+    plan_ : Plan
+        What the last fit was to do, and why. ``print(model.plan_)`` shows it.
+    posterior_ : dict
+        What kind of solution was found, with its likelihood and its numbers of rows and functions.
+    likelihood_ : str
+        The distribution of the target given the function.
+    calibration_ : object or None
+        What `calibrate` has found.
+    input_scale_ : ndarray of shape (n_features_in_,)
+        Standard deviation of each input over the training rows.
+    target_mean_, target_scale_ : ndarray
+        Mean and standard deviation of each output over the training rows; 0 and 1 for a classifier.
     n_features_in_ : int
         Number of inputs.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -540,7 +564,17 @@ class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         return np.stack([np.where(codes == c, 1.0, -1.0) for c in columns], 1)
 
     def class_codes(self, y: Any) -> np.ndarray:
-        """Positions of the labels y among ``classes_``; labels the model has not seen are refused."""
+        """Find the positions of labels among ``classes_``; labels that the model has not seen are refused.
+
+        Parameters
+        ----------
+        y : array-like of shape (n_samples,)
+            Labels.
+
+        Returns
+        -------
+        ndarray of int of shape (n_samples,)
+        """
         labels = np.atleast_1d(as_target(y, numeric=False)).ravel()
         if labels.dtype.kind != self.classes_.dtype.kind and {labels.dtype.kind, self.classes_.dtype.kind} & set("OUS"):
             labels = labels.astype(str)  # names of labels and numbers do not compare: look them up as text
@@ -581,9 +615,21 @@ class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         return p / p.sum(1, keepdims=True)
 
     def predict_proba_quantiles(self, X: Any, q: Any) -> np.ndarray:
-        """Quantiles ``q`` of the probability of each class against the others (of the second class if there are two).
+        """Predict quantiles of the probability of each class against the others (of the second class if there are two).
 
-        They show how well the model knows the probability. One more axis in front when q is a list.
+        They show how well the model knows the probability.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), or path
+            Rows to predict, or a file that holds them.
+        q : float or array-like of float
+            Levels between 0 and 1.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            With one more axis in front if q is a list.
         """
         check_is_fitted(self)
         levels, found = _probabilities(q, "q", "Give 0.5 for the median, or a list of levels."), []
@@ -742,6 +788,18 @@ class QSGPClassifier(_Classifier):
         Records of the training, in order: its phase, the iteration, and errors on held-out rows where there are any.
     memory_ : int
         Bytes that the last fit said it would take.
+    plan_ : Plan
+        What the last fit was to do, and why. ``print(model.plan_)`` shows it.
+    posterior_ : dict
+        What kind of solution was found, with its likelihood and its numbers of rows and functions.
+    likelihood_ : str
+        The distribution of the target given the function.
+    calibration_ : object or None
+        What `calibrate` has found.
+    input_scale_ : ndarray of shape (n_features_in_,)
+        Standard deviation of each input over the training rows.
+    target_mean_, target_scale_ : ndarray
+        Mean and standard deviation of each output over the training rows; 0 and 1 for a classifier.
     n_features_in_ : int
         Number of inputs.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -840,6 +898,18 @@ class QSRVMClassifier(_Classifier):
         Records of the training, in order: its phase, the iteration, and errors on held-out rows where there are any.
     memory_ : int
         Bytes that the last fit said it would take.
+    plan_ : Plan
+        What the last fit was to do, and why. ``print(model.plan_)`` shows it.
+    posterior_ : dict
+        What kind of solution was found, with its likelihood and its numbers of rows and functions.
+    likelihood_ : str
+        The distribution of the target given the function.
+    calibration_ : object or None
+        What `calibrate` has found.
+    input_scale_ : ndarray of shape (n_features_in_,)
+        Standard deviation of each input over the training rows.
+    target_mean_, target_scale_ : ndarray
+        Mean and standard deviation of each output over the training rows; 0 and 1 for a classifier.
     n_features_in_ : int
         Number of inputs.
     feature_names_in_ : ndarray of shape (n_features_in_,)

@@ -29,7 +29,7 @@ from qsgp.training.sizes import (
 )
 
 SETTINGS_OF_STEPS = ("batch_points", "batch_features", "support_points", "max_iter", "tol", "checkpoint")
-ROWS_ROAD_HONOURS: set[str] = set()  # settings of steps that the road by blocks of rows follows as well
+ROWS_ROAD_HONOURS = {"tol", "checkpoint"}  # settings of steps that the road by blocks of rows follows as well
 
 
 @dataclass(frozen=True, repr=False)
