@@ -20,7 +20,7 @@ from qsgp.kernels import BY_NAME as KERNELS
 from qsgp.likelihoods import BY_NAME as LIKELIHOODS
 from qsgp.likelihoods import Logistic
 from qsgp.paper.chevron import Chevron
-from qsgp.paper.predict import columns_of, missing_draws, stream, stream_draws, stream_mean
+from qsgp.paper.prediction import columns_of, missing_draws, stream, stream_draws, stream_mean
 from qsgp.posteriors.spread import PRIOR_FEATURES, Spread
 from qsgp.solvers.closed_form import Sites, Solved, solve, threads_worth, tighten_all
 from qsgp.solvers.dual import product, spectral

@@ -12,7 +12,7 @@ from qsgp.data.arrays import Arrays
 from qsgp.data.rows import distinct
 from qsgp.interfaces import Basis, Kernel, SpectralKernel
 from qsgp.paper.problem import Problem
-from qsgp.paper.step import Settings
+from qsgp.paper.settings import Settings
 from qsgp.training.options import MOST_FEATURES, Options, Sizes
 
 _GRID_POINTS = 128  # for each input, at most

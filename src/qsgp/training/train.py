@@ -20,10 +20,10 @@ from qsgp.files import FileError
 from qsgp.interfaces import Kernel, Likelihood
 from qsgp.interrupt import Halt, deferred_interrupt
 from qsgp.paper.chevron import Chevron
-from qsgp.paper.fit import Fit, fit
-from qsgp.paper.predict import relevance_vectors
+from qsgp.paper.fitting import Fit, fit
+from qsgp.paper.prediction import relevance_vectors
 from qsgp.paper.problem import Problem, at_hyperparameters
-from qsgp.paper.start import start
+from qsgp.paper.starting import start
 from qsgp.paper.state import State
 from qsgp.paper.support import Support
 from qsgp.posteriors.posteriors import (
