@@ -21,7 +21,7 @@ NOT_YET: set[str] = {
     "hyperparameters.refinement:refine",
     "hyperparameters.trend:followed",
     "hyperparameters.trend:tried",
-    "paper.fit:fit",
+    "paper.fitting:fit",
     "posteriors.solved_features:solve",
     "solvers.closed_form:fit_hyperparameters",
     "solvers.dual:solve",
