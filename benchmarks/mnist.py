@@ -15,6 +15,7 @@ calibration. Rows in the JSON file are not measured again.
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -28,7 +29,8 @@ from qsgp.hyperparameters import search
 from qsgp.hyperparameters.small_tables import Watch
 from qsgp.kernels import SquaredExponential, hyperparameters
 from qsgp.likelihoods import Logistic
-from qsgp.paper import blocks, preconditioned, sites
+from qsgp.likelihoods import pointwise as sites
+from qsgp.paper import blocks, preconditioned
 from qsgp.paper.support import Support
 from qsgp.solvers import feature_newton
 from qsgp.solvers.feature_dual import Features
@@ -119,8 +121,9 @@ def train(data: Data, Y: Tensor, method: str, m: int, m_tilde: int, seconds: flo
         )
         return basis, found.V, found.f[: data.support]
     table = blocks.Blocks.build(
-        data.x, Y, 1.0, basis, Support.build(kernel, U), min(1000, len(Y) // 4), m_tilde, sites.logistic(), "fast"
+        data.x, Y, sites.logistic(), basis, Support.build(kernel, U), min(1000, len(Y) // 4), m_tilde
     )
+    table = replace(table, precision="fast")
     if method == "preconditioned":
         began = time.perf_counter()
         preconditioned.fit(table, Y.shape[1], 20)

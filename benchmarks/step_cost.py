@@ -18,9 +18,10 @@ from qsgp.kernels import SquaredExponential
 from qsgp.likelihoods import Gaussian, Logistic
 from qsgp.paper.chevron import Chevron
 from qsgp.paper.problem import Problem
-from qsgp.paper.start import start
+from qsgp.paper.settings import Settings
+from qsgp.paper.starting import start
 from qsgp.paper.state import State
-from qsgp.paper.step import Settings, step
+from qsgp.paper.stepping import step
 from qsgp.paper.support import Support
 from table import arguments, show
 

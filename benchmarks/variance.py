@@ -12,10 +12,10 @@ from qsgp import datasets
 from qsgp.bases import Fourier
 from qsgp.hyperparameters import fit_exact_gp
 from qsgp.kernels import SquaredExponential, hyperparameters
-from qsgp.paper import control_variates
-from qsgp.paper import theorems as estimators
+from qsgp.paper import control_variates, theorems
 from qsgp.paper.sampling import draw, step_generator
 from qsgp.paper.support import Support
+from qsgp.paper.theorems import Sampled
 from table import arguments, show
 
 M, BATCH = 10_000, 500
@@ -51,22 +51,22 @@ class Study:
             mu = self.mu.clone().requires_grad_()
             V_u = mu[batch.drawn, None]
             V_i, V_j = batch.split(V_u)
-            if kind != "kriging":
-                value = estimators.gram_quadratic(Phi_li, Phi_lj, V_i, V_j, self.n, M)
+            seen = Sampled.of(Phi_li, Phi_lj, V_i, V_j, self.n, M)
+            value = theorems.gram_quadratic(seen)
             if kind != "none":
                 support, Phi_p = supports[rank]
                 a = (Phi_p @ self.mu)[:, None]
                 Phi_pu = Phi_p[:, batch.drawn]
                 Phi_pi, Phi_pj = batch.split(Phi_pu, 1)
+                parts = [control_variates.Part(*pair) for pair in ((Phi_pi, V_i), (Phi_pj, V_j), (Phi_pu, V_u))]
             if kind == "gram":
                 share = batch.share(mu.dtype)
-                value = value + control_variates.gram(Phi_pi, Phi_pj, Phi_pu, V_i, V_j, V_u, share, a, self.n, M)
+                value = value + control_variates.gram(*parts, share, a, self.n, M)
             if kind == "kriging":
                 W, scale = support.weights(x_l), M / BATCH
-                F_li, F_lj = scale * Phi_li @ V_i, scale * Phi_lj @ V_j
-                f_i = control_variates.kriged(F_li, scale * Phi_pi @ V_i, a, W)
-                f_j = control_variates.kriged(F_lj, scale * Phi_pj @ V_j, a, W)
-                value = control_variates.kriged_quadratic(torch.zeros_like(f_i), F_li, F_lj, f_i, f_j, self.n)
+                f_i = control_variates.kriged(seen.F_i, scale * Phi_pi @ V_i, a, W)
+                f_j = control_variates.kriged(seen.F_j, scale * Phi_pj @ V_j, a, W)
+                value = value + control_variates.kriging(torch.zeros_like(f_i), seen.F_i, seen.F_j, f_i, f_j, self.n)
             (gradient,) = torch.autograd.grad(value.sum() / self.sigma2, mu)
             results[kind, rank] = (value.detach().sum() / self.sigma2, gradient)
         return results

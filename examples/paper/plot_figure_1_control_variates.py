@@ -15,10 +15,10 @@ from qsgp import datasets
 from qsgp.bases import Fourier
 from qsgp.hyperparameters import fit_exact_gp
 from qsgp.kernels import SquaredExponential, hyperparameters
-from qsgp.paper import control_variates
-from qsgp.paper import theorems as estimators
+from qsgp.paper import control_variates, theorems
 from qsgp.paper.sampling import draw, step_generator
 from qsgp.paper.support import Support
+from qsgp.paper.theorems import Sampled
 
 n, m, batch_size, repeats = 10_000, 4_000, 200, 150
 x, y = map(torch.from_numpy, datasets.make_robot_arm(n, noise=0.3))
@@ -44,18 +44,20 @@ def estimate(kind: str, rank: int, t: int) -> tuple[torch.Tensor, torch.Tensor]:
     Phi_i, Phi_j = batch.split(basis.features(x[batch.l], basis.columns(batch.drawn)), 1)
     if kind != "none":
         Phi_pu, a = at_support[rank][:, batch.drawn], at_support[rank] @ mu
-        Phi_pi, Phi_pj = batch.split(Phi_pu, 1)
+        parts = [control_variates.Part(*pair) for pair in zip(batch.split(Phi_pu, 1), (V_i, V_j), strict=True)]
+        parts.append(control_variates.Part(Phi_pu, V))
+    seen = Sampled.of(Phi_i, Phi_j, V_i, V_j, n, m)
+    value = theorems.gram_quadratic(seen)
     if kind == "kriging":
         W, scale = supports[rank].weights(x[batch.l]), m / batch_size
-        F_i, F_j = scale * Phi_i @ V_i, scale * Phi_j @ V_j
-        f_i = control_variates.kriged(F_i, scale * Phi_pi @ V_i, a, W)
-        f_j = control_variates.kriged(F_j, scale * Phi_pj @ V_j, a, W)
-        value = control_variates.kriged_quadratic(torch.zeros_like(f_i), F_i, F_j, f_i, f_j, n)
-    else:
-        value = estimators.gram_quadratic(Phi_i, Phi_j, V_i, V_j, n, m)
+        f_i, f_j = (
+            control_variates.kriged(F, scale * part.B @ part.V, a, W)
+            for F, part in zip((seen.F_i, seen.F_j), parts[:2], strict=True)
+        )
+        value = value + control_variates.kriging(torch.zeros_like(f_i), seen.F_i, seen.F_j, f_i, f_j, n)
     if kind == "paper":
         share = batch.share(V.dtype)
-        value = value + control_variates.gram(Phi_pi, Phi_pj, Phi_pu, V_i, V_j, V, share, a, n, m)
+        value = value + control_variates.gram(*parts, share, a, n, m)
     (at_drawn,) = torch.autograd.grad(value.sum(), V)
     gradient = torch.zeros(m).index_add_(0, batch.drawn, at_drawn[:, 0])
     return value.detach().sum(), gradient

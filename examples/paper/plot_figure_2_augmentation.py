@@ -11,8 +11,7 @@ import matplotlib.pyplot as plt
 import torch
 
 from qsgp.kernels import SquaredExponential, hyperparameters
-from qsgp.paper import dense
-from qsgp.paper import theorems as estimators
+from qsgp.paper import dense, theorems
 
 torch.manual_seed(0)
 x = torch.sort(8 * torch.rand(20, 1, dtype=torch.float64) - 4, 0).values
@@ -26,12 +25,12 @@ sigma2 = torch.tensor(0.01, dtype=torch.float64)
 
 K = kernel(x, x) + 1e-10 * torch.eye(20, dtype=torch.float64)
 mu, Sigma = dense.posterior(y, K, K, sigma2)
-diagonal = estimators.optimal_diagonal(K.square().sum(0), K.diagonal(), sigma2)
+diagonal = theorems.optimal_diagonal(K.square().sum(0), K.diagonal(), sigma2)
 
 line = torch.linspace(-8, 8, 400, dtype=torch.float64)[:, None]
 phi = kernel(line, x)
 mean, exact = dense.gaussian_process(kernel, x, y, sigma2, line)
-added = estimators.augmentation(phi.square().sum(1), kernel.diag(line), sigma2)  # Proposition 4
+added = theorems.augmentation(phi.square().sum(1), kernel.diag(line), sigma2)  # Proposition 4
 mean_field = (phi * diagonal).square().sum(1)
 variances = {
     "mean field": mean_field,

@@ -195,7 +195,7 @@ def test_a_lost_row_is_seen(result: str) -> None:
         ("tests/paper/test_predict.py", "tests/test_prediction.py", absent_tests, "no tests/test_prediction.py::"),
         ("::test_chevron_pattern", "::problems", absent_tests, "no tests/paper/test_chevron.py::problems"),
         ("`qsgp.paper.theorems.mean_loss`, ", "", citations_amiss, "theorems.mean_loss cites Theorem 1"),
-        (", `qsgp.paper.step._advance`", "", citations_amiss, "qsgp.paper.step._advance cites Proposition 3"),
+        (", `qsgp.paper.stepping._advance`", "", citations_amiss, "qsgp.paper.stepping._advance cites Proposition 3"),
         (
             "`qsgp.paper.dense.constant_loss`",
             "`qsgp.paper.dense.posterior`",
@@ -209,8 +209,8 @@ def test_a_lost_row_is_seen(result: str) -> None:
             cells_amiss,
             "gives no reason",
         ),
-        ("`qsgp.paper.step.step`", "step", cells_amiss, "names nothing"),
-        ("`qsgp.paper.step.step`", "`qsgp.paper.step.step` and more", cells_amiss, "not a list of names"),
+        ("`qsgp.paper.stepping.step`", "step", cells_amiss, "names nothing"),
+        ("`qsgp.paper.stepping.step`", "`qsgp.paper.stepping.step` and more", cells_amiss, "not a list of names"),
         ("augmentation never lowers the variance", "", cells_amiss, "Remark 1 says nothing"),
     ],
 )

@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 import qsgp
 from qsgp import QSGPClassifier, QSGPRegressor, QSRVMClassifier, QSRVMRegressor, interrupt
 from qsgp.hyperparameters import search, small_tables
-from qsgp.paper import fit
+from qsgp.paper import fitting
 from qsgp.posteriors import posteriors
 from qsgp.training.options import PACES
 
@@ -340,14 +340,14 @@ def test_other_data_or_arguments_are_refused_by_name(tmp_path):
 def test_ctrl_c_leaves_a_fitted_model_and_a_checkpoint(tmp_path, monkeypatch):
     X, y = wave(100)
     model = large(tmp_path, max_iter=100_000)
-    step, taken = fit.step, iter(range(100_000))
+    step, taken = fitting.step, iter(range(100_000))
 
     def press(*arguments):
         if next(taken) == 5:
             os.kill(os.getpid(), signal.SIGINT)
         return step(*arguments)
 
-    monkeypatch.setattr(fit, "step", press)
+    monkeypatch.setattr(fitting, "step", press)
     with pytest.warns(UserWarning, match="Interrupted after .* of 100000 iterations"):
         model.fit(X, y)
     assert np.isfinite(model.predict(X)).all() and 0 < model.n_iter_ < 100_000

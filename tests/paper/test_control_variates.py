@@ -7,20 +7,21 @@ import torch
 
 from enumeration import WITH, WITHOUT, all_draws, assert_same, average, gradients, shares, together
 from qsgp.likelihoods import Logistic
-from qsgp.paper import bounds, dense
-from qsgp.paper import theorems as estimators
+from qsgp.paper import bounds, dense, theorems
 from qsgp.paper.control_variates import (
+    Part,
     advance,
     exact_target,
     gram,
     kriged,
     kriged_in_site,
-    kriged_quadratic,
+    kriging,
     nystrom,
     nystrom_factor,
     optimal_coefficient,
     target,
 )
+from qsgp.paper.theorems import Sampled
 
 N, M, P = 4, 3, 2
 SIZES = [(WITHOUT, l, i) for l in (1, 2, 3, 4) for i in (1, 2, 3)] + [(WITH, l, i) for l in (1, 2) for i in (1, 2)]
@@ -57,24 +58,22 @@ def draws_of(replacement, l_size, i_size, sets=2):
     return [*drawn, shares(*drawn[1:3])]
 
 
-def drawn_rows(toy, i, j):
-    u = torch.cat([i, j])
-    return u, toy.V[i], toy.V[j], toy.V[u]
+def parts(B, V, i, j):
+    """The sketch at i, at j and at both."""
+    return [Part(B[:, k], V[k]) for k in (i, j, torch.cat([i, j]))]
 
 
 def gram_term(toy, i, j, share, a):
-    u, V_i, V_j, V_u = drawn_rows(toy, i, j)
-    return gram(toy.Phi_p[:, i], toy.Phi_p[:, j], toy.Phi_p[:, u], V_i, V_j, V_u, share, a, N, M)
+    return gram(*parts(toy.Phi_p, toy.V, i, j), share, a, N, M)
 
 
 def controlled(toy, l, i, j, share, a):
     """Theorems 1 and 2 for both columns of V, with Eq. (3) and the Nystrom term of Appendix F.2."""
-    u, V_i, V_j, V_u = drawn_rows(toy, i, j)
     Phi_l = toy.Phi[l]
-    fit = estimators.gram_quadratic(Phi_l[:, i], Phi_l[:, j], V_i, V_j, N, M) + gram_term(toy, i, j, share, a)
-    prior = estimators.prior_quadratic(toy.S[j][:, i], V_i, V_j, M)
-    a_prior = (toy.B @ toy.V).detach()
-    correction = nystrom(toy.B[:, i], toy.B[:, j], toy.B[:, u], V_i, V_j, V_u, share, a_prior, M)
+    seen = Sampled.of(Phi_l[:, i], Phi_l[:, j], toy.V[i], toy.V[j], N, M)
+    fit = theorems.gram_quadratic(seen) + gram_term(toy, i, j, share, a)
+    prior = theorems.prior_quadratic(toy.S[j][:, i], toy.V[i], toy.V[j], M)
+    correction = nystrom(*parts(toy.B, toy.V, i, j), share, (toy.B @ toy.V).detach(), M)
     return (fit / toy.sigma2 + prior + correction).sum()
 
 
@@ -141,7 +140,8 @@ def test_kriging_value_and_gradient_are_unbiased(toy, replacement, l_size, i_siz
         F_li, F_lj = (M / len(k) * (toy.Phi[l][:, k] @ toy.V[k]) for k in (i, j))
         F_pi, F_pj = (M / len(k) * (toy.Phi_p[:, k] @ toy.V[k]) for k in (i, j))
         f_i, f_j = kriged(F_li, F_pi, a, toy.W[l]), kriged(F_lj, F_pj, a, toy.W[l])
-        return (kriged_quadratic(Y[l], F_li, F_lj, f_i, f_j, N) / toy.sigma2).sum()
+        plain = N / len(l) * (F_li * F_lj - Y[l] * (F_li + F_lj)).sum(0)
+        return ((plain + kriging(Y[l], F_li, F_lj, f_i, f_j, N)) / toy.sigma2).sum()
 
     F = toy.Phi @ toy.V
     assert_same(
@@ -238,7 +238,7 @@ def test_poor_support_set_needs_the_optimal_coefficient(toy):
     l, i, j = together(all_draws(N, 1, WITHOUT), i, i)
 
     def plain(l, i, j):
-        return estimators.gram_quadratic(toy.Phi[l][:, i], toy.Phi[l][:, j], V[i], V[j], N, M)[0]
+        return theorems.gram_quadratic(Sampled.of(toy.Phi[l][:, i], toy.Phi[l][:, j], V[i], V[j], N, M))[0]
 
     def control(i, j):
         return N * M**2 * ((Phi_p[:, i] @ V[i]) * (Phi_p[:, j] @ V[j])).sum()

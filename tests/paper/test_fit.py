@@ -13,11 +13,12 @@ from qsgp.kernels import SquaredExponential
 from qsgp.likelihoods import Gaussian
 from qsgp.paper import dense
 from qsgp.paper.chevron import Chevron
-from qsgp.paper.fit import fit
-from qsgp.paper.predict import predict, relevance_vectors
+from qsgp.paper.fitting import fit
+from qsgp.paper.prediction import predict, relevance_vectors
 from qsgp.paper.problem import Problem
-from qsgp.paper.start import start
-from qsgp.paper.step import Settings, step
+from qsgp.paper.settings import Settings
+from qsgp.paper.starting import start
+from qsgp.paper.stepping import step
 from qsgp.paper.support import Support
 
 

@@ -12,9 +12,9 @@ from qsgp.kernels import SquaredExponential
 from qsgp.likelihoods import Gaussian
 from qsgp.paper import dense
 from qsgp.paper import theorems as estimators
-from qsgp.paper.predict import Prediction, augment, predict, relevance_vectors
-from qsgp.paper.start import start
-from qsgp.paper.step import Settings
+from qsgp.paper.prediction import Prediction, augment, predict, relevance_vectors
+from qsgp.paper.settings import Settings
+from qsgp.paper.starting import start
 
 
 @pytest.mark.parametrize("basis", BASES)

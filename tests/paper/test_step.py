@@ -11,13 +11,14 @@ from enumeration import WITHOUT, all_draws
 from problems import BASES, LIKELIHOODS, make_problem, shake
 from qsgp.likelihoods import Gaussian
 from qsgp.paper import dense
-from qsgp.paper.objective import Drawn, constant_terms, gaussian_terms, prior_terms, site_terms
+from qsgp.paper.objective import loss
 from qsgp.paper.optimisers import adagrad
 from qsgp.paper.problem import at_hyperparameters
 from qsgp.paper.sampling import Batch
-from qsgp.paper.start import start
+from qsgp.paper.settings import Settings
+from qsgp.paper.starting import start
 from qsgp.paper.state import Rows
-from qsgp.paper.step import Settings, step, support_values
+from qsgp.paper.stepping import step
 
 CONTROLS = ["none", "gram", "kriging"]
 
@@ -34,30 +35,18 @@ def dense_loss(problem, table, theta, k):
         S = torch.diag(rows.log_s.exp())
     C = problem.covariance.to_dense(rows.L, rows.log_c)
     if isinstance(likelihood, Gaussian):
-        loss = dense.mean_loss(y, Phi, S, rows.mu[:, 0], likelihood.noise_variance)
-        loss = loss + dense.covariance_loss(Phi, S, C, likelihood.noise_variance)
-        loss = loss + dense.constant_loss(y, S, likelihood.noise_variance) if basis.diagonal else loss
-        return 0.5 * loss
+        total = dense.mean_loss(y, Phi, S, rows.mu[:, 0], likelihood.noise_variance)
+        total = total + dense.covariance_loss(Phi, S, C, likelihood.noise_variance)
+        total = total + dense.constant_loss(y, S, likelihood.noise_variance) if basis.diagonal else total
+        return 0.5 * total
     prior = rows.mu[:, 0] @ S @ rows.mu[:, 0] + (dense.prior_quadratic(S, C) - 2 * C.diagonal().log()).sum()
     prior = prior - torch.logdet(S) - len(S) if basis.diagonal else prior
     return 0.5 * prior - dense.expected_log_likelihood(likelihood, y, Phi, rows.mu[:, 0], C)
 
 
-def sampled_loss(problem, state, batch, settings, leaf, theta):
-    """What `step` differentiates, for a given batch; ``leaf`` is the whole table."""
-    n, m = problem.source.n, problem.basis.m
-    basis, likelihood = at_hyperparameters(problem, theta)
-    columns = problem.basis.columns(batch.drawn)
-    x, y = problem.source.take(batch.l)
-    y, weight = y.reshape(len(y), -1), problem.source.weights(batch.l)
-    values = support_values(problem, state, columns) if state.a is not None else None
-    drawn = Drawn.of(batch, state.named(leaf[batch.touched]), problem.covariance, basis, columns, x)
-    terms = prior_terms(drawn, values, m) | constant_terms(drawn, y, weight, likelihood, n, m)
-    if isinstance(likelihood, Gaussian):
-        terms |= gaussian_terms(drawn, x, y, weight, likelihood.noise_variance, values, settings.control, n, m)
-    else:
-        terms |= site_terms(drawn, x, y, weight, likelihood, values, settings.control, settings.bound, n, m)
-    return 0.5 * sum(terms.values())
+def sampled_loss(problem, state, batch, settings, table, theta):
+    """What `step` differentiates, for a given batch; ``table`` is the whole table."""
+    return loss(problem, state, batch, table[batch.touched], theta, settings).loss
 
 
 def every_batch(n, m, n_tilde, m_tilde, sets):

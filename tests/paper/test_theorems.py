@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from enumeration import WITH, WITHOUT, all_draws, assert_same, average, gradients, together
-from qsgp.paper import dense
-from qsgp.paper import theorems as estimators
+from qsgp.paper import dense, theorems
+from qsgp.paper.theorems import Sampled
 
 N, M = 4, 3
 # (l, i and j, r) sizes: all of them without replacement, 1 and 2 with.
@@ -44,8 +44,13 @@ def toy(request):
 
 
 def block(toy, j, i):
-    """What the estimators take for S: the sampled block, or the sampled diagonal."""
-    return toy.s[i] if toy.diagonal else toy.S[j][:, i]
+    """What the theorems take for S: the sampled block, or the diagonal at both draws."""
+    return (toy.s[i], toy.s[j]) if toy.diagonal else toy.S[j][:, i]
+
+
+def sampled(Phi_l, V, i, j):
+    """Columns V at the draws i and j."""
+    return Sampled.of(Phi_l[:, i], Phi_l[:, j], V[i], V[j], N, M)
 
 
 @pytest.mark.parametrize(("replacement", "l_size", "i_size"), MEAN_SIZES)
@@ -55,10 +60,8 @@ def test_theorem_1_is_unbiased(toy, replacement, l_size, i_size):
     )
 
     def estimate(l, i, j):
-        Phi_l = toy.Phi[l]
-        return estimators.mean_loss(
-            toy.y[l], Phi_l[:, i], Phi_l[:, j], block(toy, j, i), toy.mu[i], toy.mu[j], toy.sigma2, N, M
-        )
+        mu = sampled(toy.Phi[l], toy.mu[:, None], i, j)
+        return theorems.mean_loss(toy.y[l, None], mu, block(toy, j, i), toy.sigma2)
 
     assert_same(average(estimate, *draws), dense.mean_loss(toy.y, toy.Phi, toy.S, toy.mu, toy.sigma2), toy.leaves)
 
@@ -81,10 +84,7 @@ def check_theorem_2(toy, C, replacement, l_size, i_size, r_size):
     draws = together(all_draws(N, l_size, replacement), i, i, all_draws(M, r_size, replacement))
 
     def estimate(l, i, j, r):
-        Phi_l = toy.Phi[l]
-        return estimators.covariance_loss(
-            Phi_l[:, i], Phi_l[:, j], block(toy, j, i), C[i][:, r], C[j][:, r], C[r, r], toy.sigma2, N, M
-        )
+        return theorems.covariance_loss(sampled(toy.Phi[l], C[:, r], i, j), C[r, r], block(toy, j, i), toy.sigma2)
 
     assert_same(average(estimate, *draws), dense.covariance_loss(toy.Phi, toy.S, C, toy.sigma2), toy.leaves)
 
@@ -94,29 +94,26 @@ def test_theorem_2_for_diagonal_columns_is_unbiased(toy, replacement, l_size, r_
     draws = together(all_draws(N, l_size, replacement), all_draws(M, r_size, replacement))
 
     def estimate(l, r):
-        s = toy.S.diagonal()
-        return estimators.diagonal_covariance_loss(toy.Phi[l][:, r], s[r], toy.c[r], toy.sigma2, N, M)
+        arms = theorems.diagonal_quadratic(toy.Phi[l][:, r], toy.S.diagonal()[r], toy.c[r], toy.sigma2, N, M)
+        return arms - theorems.log_determinant(toy.c[r], M)
 
     truth = dense.covariance_loss(toy.Phi, toy.S, torch.diag(toy.c), toy.sigma2)
     assert_same(average(estimate, *draws), truth, toy.leaves)
 
 
-@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize("k", [0, 1, 2])
 def test_chevron_splits_into_dense_columns_and_arms(toy, k):
     """Dense columns by Theorem 2 over k columns, arms by their own form: together the whole of L_Sigma."""
-    keep = torch.eye(M, dtype=torch.bool) | (torch.arange(M) < k)
-    C = torch.where(keep, toy.C, 0.0)
+    arm = (torch.arange(M) >= k).double()
+    C = torch.where(torch.eye(M, dtype=torch.bool) | (torch.arange(M) < k), toy.C, 0.0)
     i = all_draws(M, 2, WITHOUT)
-    draws = together(all_draws(N, 2, WITHOUT), i, i)
+    draws = together(all_draws(N, 2, WITHOUT), i, i, all_draws(M, 2, WITHOUT))
 
-    def estimate(l, i, j):
-        Phi_l, first = toy.Phi[l], torch.arange(k)
-        columns = estimators.covariance_loss(
-            Phi_l[:, i], Phi_l[:, j], block(toy, j, i), C[i, :k], C[j, :k], C[first, first], toy.sigma2, N, M, columns=k
-        )
-        arms = torch.arange(k, M)
-        s = toy.S.diagonal()
-        return columns + estimators.diagonal_covariance_loss(Phi_l[:, arms], s[arms], toy.c[arms], toy.sigma2, N, M - k)
+    def estimate(l, i, j, r):
+        dense_columns = sampled(toy.Phi[l], C[:, :k], i, j)
+        columns = theorems.covariance_loss(dense_columns, toy.c[r], block(toy, j, i), toy.sigma2, columns=k)
+        s_r, c_r = toy.S.diagonal()[r], (arm * toy.c)[r]
+        return columns + theorems.diagonal_quadratic(toy.Phi[l][:, r], s_r, c_r, toy.sigma2, N, M)
 
     assert_same(average(estimate, *draws), dense.covariance_loss(toy.Phi, toy.S, C, toy.sigma2), toy.leaves)
 
@@ -127,7 +124,7 @@ def test_proposition_2_is_unbiased(toy, replacement, l_size, i_size):
     draws = together(all_draws(N, l_size, replacement), all_draws(M, i_size, replacement))
 
     def estimate(l, i):
-        return estimators.constant_loss(toy.y[l], toy.s[i], toy.sigma2, N, M)
+        return theorems.constant_loss(toy.y[l], toy.s[i], toy.sigma2, N, M)
 
     assert_same(average(estimate, *draws), dense.constant_loss(toy.y, toy.S, toy.sigma2), toy.leaves)
 
@@ -138,8 +135,8 @@ def test_u_statistic_is_unbiased(toy, k_size):
 
     def estimate(l, k):
         C_k = toy.C[k]
-        gram = estimators.gram_quadratic_u(toy.Phi[l][:, k], C_k, N, M)
-        return gram + estimators.prior_quadratic_u(toy.S[k][:, k], C_k, M)
+        gram = theorems.gram_quadratic_u(toy.Phi[l][:, k], C_k, N, M)
+        return gram + theorems.prior_quadratic_u(toy.S[k][:, k], C_k, M)
 
     truth = dense.gram_quadratic(toy.Phi, toy.C) + dense.prior_quadratic(toy.S, toy.C)
     assert_same(average(estimate, *draws), truth, toy.leaves)
@@ -152,9 +149,7 @@ def quadratic_gap(toy, draws, pick):
     """Relative error of the averaged Phi^T Phi term when (i, j) = pick(draw)."""
 
     def estimate(l, *sets):
-        i, j = pick(*sets)
-        Phi_l = toy.Phi[l]
-        return estimators.gram_quadratic(Phi_l[:, i], Phi_l[:, j], toy.mu[i, None], toy.mu[j, None], N, M)
+        return theorems.gram_quadratic(sampled(toy.Phi[l], toy.mu[:, None], *pick(*sets)))
 
     truth = dense.gram_quadratic(toy.Phi, toy.mu[:, None])
     return float(((average(estimate, *draws) - truth).abs().sum() / truth.abs().sum()).detach())
@@ -178,21 +173,21 @@ def test_disjoint_halves_are_biased(toy):
 
 def test_u_statistic_with_replacement_is_biased(toy):
     draws = together(all_draws(N, 2, WITHOUT), all_draws(M, 2, WITH))
-    got = average(lambda l, k: estimators.gram_quadratic_u(toy.Phi[l][:, k], toy.C[k], N, M), *draws)
+    got = average(lambda l, k: theorems.gram_quadratic_u(toy.Phi[l][:, k], toy.C[k], N, M), *draws)
     assert float((got - dense.gram_quadratic(toy.Phi, toy.C)).abs().max().detach()) > 0.05
 
 
 def test_u_statistic_needs_two_functions():
     with pytest.raises(ValueError, match="2 <= k <= m = 3.*k = 1"):
-        estimators.gram_quadratic_u(torch.ones(2, 1), torch.ones(1, 1), N, M)
+        theorems.gram_quadratic_u(torch.ones(2, 1), torch.ones(1, 1), N, M)
 
 
 def test_proposition_1_is_biased_from_sampled_norms(toy):
     """sqrt is not linear: averaging over draws of l does not give the optimum of all n points."""
-    truth = estimators.optimal_diagonal(toy.Phi.square().sum(0), toy.S.diagonal(), toy.sigma2)
+    truth = theorems.optimal_diagonal(toy.Phi.square().sum(0), toy.S.diagonal(), toy.sigma2)
 
     def from_sample(l):
-        return estimators.optimal_diagonal(N / len(l) * toy.Phi[l].square().sum(0), toy.S.diagonal(), toy.sigma2)
+        return theorems.optimal_diagonal(N / len(l) * toy.Phi[l].square().sum(0), toy.S.diagonal(), toy.sigma2)
 
     averaged = average(from_sample, all_draws(N, 1, WITHOUT))
     assert float(((averaged - truth) / truth).abs().max().detach()) > 0.02
@@ -203,7 +198,7 @@ def test_proposition_1_is_biased_from_sampled_norms(toy):
 
 def test_proposition_1_is_the_optimum(toy):
     """The gradient of the dense L_Sigma vanishes at the closed form, also with dense columns beside it."""
-    best = estimators.optimal_diagonal(toy.Phi.square().sum(0), toy.S.diagonal(), toy.sigma2).detach().requires_grad_()
+    best = theorems.optimal_diagonal(toy.Phi.square().sum(0), toy.S.diagonal(), toy.sigma2).detach().requires_grad_()
     for k in (0, 2):
         first = torch.where(torch.arange(M) < k, toy.C.detach(), 0.0)
         arms = (torch.arange(M) >= k).double()
@@ -222,19 +217,22 @@ def test_diagonal_forms_have_less_variance(toy):
     """Exact variances over all draws: the printed S_ji and generic Theorem 2 against the low-variance forms."""
     i = all_draws(M, 1, WITHOUT)
     V = toy.mu.detach()[:, None]
-    printed = variance(lambda i, j: estimators.prior_quadratic(toy.S[j][:, i], V[i], V[j], M), *together(i, i))
-    low = variance(lambda i: estimators.prior_quadratic(toy.s[i], V[i], V[i], M), i)
+    printed = variance(lambda i, j: theorems.prior_quadratic(toy.S[j][:, i], V[i], V[j], M), *together(i, i))
+    low = variance(lambda i: theorems.prior_quadratic(toy.s[i], V[i], V[i], M), i)
     assert printed > 2 * low
 
     C, l = torch.diag(toy.c), all_draws(N, 2, WITHOUT)
     generic = variance(
-        lambda l, i, j, r: estimators.covariance_loss(
-            toy.Phi[l][:, i], toy.Phi[l][:, j], toy.s[i], C[i][:, r], C[j][:, r], C[r, r], toy.sigma2, N, M
+        lambda l, i, j, r: theorems.covariance_loss(
+            sampled(toy.Phi[l], C[:, r], i, j), C[r, r], block(toy, j, i), toy.sigma2
         ),
         *together(l, i, i, i),
     )
     arms = variance(
-        lambda l, r: estimators.diagonal_covariance_loss(toy.Phi[l][:, r], toy.s[r], toy.c[r], toy.sigma2, N, M),
+        lambda l, r: (
+            theorems.diagonal_quadratic(toy.Phi[l][:, r], toy.s[r], toy.c[r], toy.sigma2, N, M)
+            - theorems.log_determinant(toy.c[r], M)
+        ),
         *together(l, i),
     )
     assert generic > 3 * arms
@@ -248,8 +246,7 @@ def test_stochastic_covariance_loss_is_not_convex(toy):
 
     def curvature(i, j):
         def of_column(v):
-            V = v[:, None]
-            return estimators.gram_quadratic(Phi[:, i], Phi[:, j], V[i], V[j], N, M)[0]
+            return theorems.gram_quadratic(sampled(Phi, v[:, None], i, j))[0]
 
         hessian = torch.autograd.functional.hessian(of_column, torch.zeros(M, dtype=torch.float64))
         return torch.linalg.eigvalsh(hessian)
@@ -264,7 +261,7 @@ def test_full_batch_without_replacement_has_no_variance(toy):
     full = torch.arange(M)
 
     def estimate(i, j):
-        return estimators.prior_quadratic(toy.S[j][:, i], toy.C[i], toy.C[j], M)
+        return theorems.prior_quadratic(toy.S[j][:, i], toy.C[i], toy.C[j], M)
 
     torch.testing.assert_close(estimate(full, full), dense.prior_quadratic(toy.S, toy.C))
     repeats = all_draws(M, M, WITH)
@@ -286,14 +283,16 @@ def test_elbo_is_below_the_evidence_and_meets_it_at_the_posterior(toy):
 
 
 def test_float32_stays_float32():
-    Phi, mu, s = torch.randn(5, 3), torch.randn(3), torch.ones(3)
-    loss = estimators.mean_loss(torch.randn(5), Phi, Phi, s, mu, mu, torch.tensor(0.1), 10, 6)
+    Phi, mu, s = torch.randn(5, 3), torch.randn(3, 1), torch.ones(3)
+    seen = Sampled.of(Phi, Phi, mu, mu, 10, 6)
+    loss = theorems.mean_loss(torch.randn(5, 1), seen, (s, s), torch.tensor(0.1))
     assert loss.dtype == torch.float32 and torch.isfinite(loss)
 
 
 def test_bad_input_is_named():
-    Phi, mu, s, one = torch.ones(2, 3), torch.ones(3), torch.ones(3), torch.tensor(1.0)
+    Phi, mu, s, one = torch.ones(2, 3), torch.ones(3, 1), torch.ones(3), torch.tensor(1.0)
+    seen = Sampled.of(Phi, Phi, mu, mu, 4, 6)
     with pytest.raises(ValueError, match="sigma2 > 0, got -1.0.*noise variance"):
-        estimators.mean_loss(torch.ones(2), Phi, Phi, s, mu, mu, -one, 4, 6)
+        theorems.mean_loss(torch.ones(2, 1), seen, (s, s), -one)
     with pytest.raises(ValueError, match="sigma2 > 0, got nan"):
-        estimators.mean_loss(torch.ones(2), Phi, Phi, s, mu, mu, one * torch.nan, 4, 6)
+        theorems.mean_loss(torch.ones(2, 1), seen, (s, s), one * torch.nan)

@@ -50,14 +50,15 @@ class Blocks:
         cls,
         x: Tensor,
         Y: Tensor,
-        sigma2: float,
+        noise: float | Site,
         basis: Fourier,
         support: Support,
         n_tilde: int,
         m_tilde: int,
-        site: Site | None = None,
-        precision: str = "default",
     ) -> "Blocks":
+        """``noise`` is the variance of Gaussian noise, or another site. `dataclasses.replace` sets the precision."""
+        site = noise if isinstance(noise, Site) else None
+        sigma2 = 1 / noise.steepest if isinstance(noise, Site) else float(noise)
         check_positive("sigma2", sigma2, "Give the noise variance.")
         check_sample_size("m_tilde", m_tilde, "m", basis.m)
         if basis.orthogonal or m_tilde % 2:
@@ -75,7 +76,7 @@ class Blocks:
         if fusible(x) and site is None and basis.kernel.name in engine.KERNELS:
             known = cuda_step.Known.of(x, omega, U, basis.kernel.lengthscale)
         sizes = (n_tilde, m_tilde // 2, variance, known)
-        return cls(x, Y, float(sigma2), basis, omega, U, inverse, *sizes, site, precision)
+        return cls(x, Y, sigma2, basis, omega, U, inverse, *sizes, site)
 
     @property
     def scale(self) -> float:

@@ -13,6 +13,8 @@ the argument varies, the tighter (A) and (B) become. A chevron adds the variance
 diagonal ones.
 """
 
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -21,6 +23,14 @@ from qsgp.checks import check_rows, check_shape, check_vectors
 from qsgp.interfaces import Likelihood
 
 _REMEDY = "Give one entry (or row) for each drawn function."
+
+
+class Moments(NamedTuple):
+    """Unbiased estimates of phi mu, (phi mu)^2 and phi Sigma phi^T at the points l."""
+
+    f_hat: Float[Tensor, " l"]
+    f2_hat: Float[Tensor, " l"]
+    v_hat: Float[Tensor, " l"]
 
 
 def sampled_argument(Phi_li: Float[Tensor, "l i"], mu_i: Float[Tensor, " i"], m: int) -> Float[Tensor, " l"]:
@@ -120,9 +130,7 @@ def site_bound_b(
 def site_bound_q(
     likelihood: Likelihood,
     y_l: Float[Tensor, " l"],
-    f_hat: Float[Tensor, " l"],
-    f2_hat: Float[Tensor, " l"],
-    v_hat: Float[Tensor, " l"],
+    moments: Moments,
     xi: Float[Tensor, " l"],
     n: int,
     weight: Float[Tensor, " l"] | None = None,
@@ -133,6 +141,7 @@ def site_bound_q(
     xi must not come from the current draw of i, j, r: its own noise would be fitted and the value exceed the truth.
     The mean over draws is the full-batch value, so is the mean gradient; the gap to the truth is the site's alone.
     """
+    f_hat, f2_hat, v_hat = moments
     check_vectors(y_l=y_l, f_hat=f_hat, f2_hat=f2_hat, v_hat=v_hat, xi=xi)
     constant, linear, quadratic = likelihood.quadratic_bound(y_l, xi)
     return _total(constant + linear * f_hat + quadratic * (f2_hat + v_hat), n, weight)

@@ -1,6 +1,6 @@
 """The truth at full n and m: Eqs. (1), (2), (5), exact posteriors. For tests and tutorials, O(n m^2 + m^3).
 
-Every estimator of `estimators` and `bounds` has its twin of the same name here.
+Every estimator of `theorems` and `bounds` has its twin of the same name here.
 """
 
 import math
@@ -113,7 +113,7 @@ def augmented_variance(
 ) -> Float[Tensor, " t"]:
     """Proposition 4 by its definition: append phi_{m+1} = k(., x_*), minimise L_Sigma over c'_{m+1,m+1}, read off.
 
-    The closed form is `estimators.augmentation`; here the optimum comes from the (m+1)-sized problem itself.
+    The closed form is `theorems.augmentation`; here the optimum comes from the (m+1)-sized problem itself.
     """
     variances = []
     for phi_t, k_t, k_tt in zip(phi_star, k_star, k_diag, strict=True):
@@ -156,21 +156,11 @@ def printed_expectation(
 
 
 def printed_theorem_3(
-    likelihood: Likelihood,
-    y_l: Float[Tensor, " l"],
-    Phi_li: Float[Tensor, "l i"],
-    Phi_lj: Float[Tensor, "l j"],
-    mu_i: Float[Tensor, " i"],
-    C_ir: Float[Tensor, "i r"],
-    C_jr: Float[Tensor, "j r"],
-    n: int,
-    m: int,
+    likelihood: Likelihood, y_l: Float[Tensor, " l"], f_hat: Float[Tensor, " l"], v_hat: Float[Tensor, " l"], n: int
 ) -> Float[Tensor, ""]:
     """Theorem 3 as printed, for one draw of l, i, j, r. Not a bound: its mean can exceed what it should bound.
 
-    z is multiplied by an estimate of the variance, as in `printed_expectation`. `bounds` has what holds instead.
+    z is multiplied by an estimate of the variance, as in `printed_expectation`: ``f_hat`` and ``v_hat`` are
+    `bounds.sampled_argument` and `bounds.sampled_variance`. `bounds` has what holds instead.
     """
-    f_hat = m / len(mu_i) * (Phi_li @ mu_i)
-    scale = (m / len(C_ir)) * (m / len(C_jr)) * (m / C_ir.shape[1])
-    v_hat = scale * ((Phi_li @ C_ir) * (Phi_lj @ C_jr)).sum(1)
     return n * likelihood.expected_log_site(y_l, f_hat, v_hat).mean()

@@ -2,11 +2,13 @@
 
 Index sets l (data), i, j, r (basis functions) must be mutually independent uniform draws, with or without
 replacement (`docs/paper_notes.md`). A prior precision arrives as the sampled block S_ji when it is dense and as
-the vector s_i when it is diagonal; the vector selects the low-variance form, which needs one draw instead of two.
+vectors s_i, s_j when it is diagonal; vectors select the low-variance form, which needs one draw instead of two.
+`objective.loss` puts these functions together; the tests average both over every draw of a small problem.
 The exact values are the functions of the same name in `dense`.
 """
 
 import math
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -19,33 +21,63 @@ _ROWS_REMEDY = "Give one row for each drawn function, and the same columns for b
 _DIAGONAL_REMEDY = "The diagonal of C is taken at the columns r."
 
 
-def gram_quadratic(
-    Phi_li: Float[Tensor, "l i"],
-    Phi_lj: Float[Tensor, "l j"],
-    V_i: Float[Tensor, "i c"],
-    V_j: Float[Tensor, "j c"],
-    n: int,
-    m: int,
-) -> Float[Tensor, " c"]:
+# The block S_ji of a dense S, or the entries of a diagonal one at the rows of each draw.
+Precision = Float[Tensor, "j i"] | Float[Tensor, " i"] | tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """What draws of l, i and j show of some columns V of [mu, C]: rows V_i and V_j, and what they predict at l.
+
+    F_i = (m / m_tilde) Phi_li V_i estimates Phi_l V without bias, and so does F_j. Theorems 1 and 2 are made of their
+    products, because i and j are independent.
+    """
+
+    V_i: Float[Tensor, "i c"]
+    V_j: Float[Tensor, "j c"]
+    F_i: Float[Tensor, "l c"]
+    F_j: Float[Tensor, "l c"]
+    n: int
+    m: int
+
+    @classmethod
+    def of(
+        cls,
+        Phi_li: Float[Tensor, "l i"],
+        Phi_lj: Float[Tensor, "l j"],
+        V_i: Float[Tensor, "i c"],
+        V_j: Float[Tensor, "j c"],
+        n: int,
+        m: int,
+    ) -> "Sampled":
+        """Cost O(n_tilde m_tilde c)."""
+        check_rows(Phi_li=Phi_li, Phi_lj=Phi_lj)
+        check_shape("V_i", V_i, (Phi_li.shape[1], V_i.shape[-1]), _ROWS_REMEDY)
+        check_shape("V_j", V_j, (Phi_lj.shape[1], V_i.shape[-1]), _ROWS_REMEDY)
+        return cls(V_i, V_j, m / len(V_i) * (Phi_li @ V_i), m / len(V_j) * (Phi_lj @ V_j), n, m)
+
+    def columns(self, part: slice) -> "Sampled":
+        """Some of the columns."""
+        return Sampled(self.V_i[:, part], self.V_j[:, part], self.F_i[:, part], self.F_j[:, part], self.n, self.m)
+
+
+def gram_quadratic(V: Sampled) -> Float[Tensor, " c"]:
     """Second term of Theorems 1 and 2, times sigma2: unbiased estimate of v^T Phi^T Phi v for every column v.
 
-    n m^2 / (n_tilde m_tilde^2) v_j^T Phi_lj^T Phi_li v_i. Cost O(n_tilde m_tilde c).
+    n / n_tilde sum_l F_j F_i = n m^2 / (n_tilde m_tilde^2) v_j^T Phi_lj^T Phi_li v_i.
     """
-    n_tilde = check_rows(Phi_li=Phi_li, Phi_lj=Phi_lj)
-    check_shape("V_i", V_i, (Phi_li.shape[1], V_i.shape[-1]), _ROWS_REMEDY)
-    check_shape("V_j", V_j, (Phi_lj.shape[1], V_i.shape[-1]), _ROWS_REMEDY)
-    scale = n / n_tilde * (m / len(V_i)) * (m / len(V_j))
-    return scale * ((Phi_li @ V_i) * (Phi_lj @ V_j)).sum(0)
+    return V.n / len(V.F_i) * (V.F_i * V.F_j).sum(0)
 
 
-def prior_quadratic(
-    S: Float[Tensor, "j i"] | Float[Tensor, " i"], V_i: Float[Tensor, "i c"], V_j: Float[Tensor, "j c"], m: int
-) -> Float[Tensor, " c"]:
+def prior_quadratic(S: Precision, V_i: Float[Tensor, "i c"], V_j: Float[Tensor, "j c"], m: int) -> Float[Tensor, " c"]:
     """Third term of Theorems 1 and 2: unbiased estimate of v^T S v for every column v.
 
     Dense S: (m / m_tilde)^2 v_j^T S_ji v_i. Diagonal S: (m / m_tilde) sum_i s_i v_i^2, whose variance is smaller
-    by a factor that grows with m / m_tilde, because the printed form sees the diagonal only where i meets j.
+    by a factor that grows with m / m_tilde, because the printed form sees the diagonal only where i meets j. Given
+    s_i and s_j it is the average over both draws.
     """
+    if isinstance(S, tuple):
+        return 0.5 * (prior_quadratic(S[0], V_i, V_i, m) + prior_quadratic(S[1], V_j, V_j, m))
     if S.ndim == 1:
         check_shape("s_i", S, (len(V_i),), "The diagonal of S is taken at the rows i.")
         return m / len(V_i) * (S[:, None] * V_i.square()).sum(0)
@@ -54,55 +86,36 @@ def prior_quadratic(
     return (m / len(V_i)) * (m / len(V_j)) * (V_j * (S @ V_i)).sum(0)
 
 
-def mean_loss(
-    y_l: Float[Tensor, " l"],
-    Phi_li: Float[Tensor, "l i"],
-    Phi_lj: Float[Tensor, "l j"],
-    S: Float[Tensor, "j i"] | Float[Tensor, " i"],
-    mu_i: Float[Tensor, " i"],
-    mu_j: Float[Tensor, " j"],
-    sigma2: Float[Tensor, ""],
-    n: int,
-    m: int,
-) -> Float[Tensor, ""]:
-    """Theorem 1: unbiased estimate of L_mu, Eq. (2). Cost O(n_tilde m_tilde + m_tilde^2).
+def mean_loss(y_l: Float[Tensor, "l o"], mu: Sampled, S: Precision, sigma2: Float[Tensor, ""]) -> Float[Tensor, ""]:
+    """Theorem 1: unbiased estimate of L_mu, Eq. (2), summed over outputs. Cost O(m_tilde^2) beyond that of ``mu``.
 
-    i and j must be independent draws: the same set for both biases the quadratic terms.
+    i and j must be independent draws: the same set for both biases the quadratic terms. Both of them estimate the
+    linear term; the printed one uses i alone.
     """
     check_positive("sigma2", sigma2, _NOISE_REMEDY)
-    n_tilde = check_rows(y_l=y_l, Phi_li=Phi_li)
-    check_vectors(y_l=y_l)
-    check_shape("mu_i", mu_i, (Phi_li.shape[1],), "Give one entry for each drawn function.")
-    check_shape("mu_j", mu_j, (Phi_lj.shape[1],), "Give one entry for each drawn function.")
-    linear = n * m / (n_tilde * len(mu_i)) * (y_l @ (Phi_li @ mu_i))
-    gram = gram_quadratic(Phi_li, Phi_lj, mu_i[:, None], mu_j[:, None], n, m)
-    prior = prior_quadratic(S, mu_i[:, None], mu_j[:, None], m)
-    return (gram[0] - 2 * linear) / sigma2 + prior[0]
+    n_tilde = check_rows(y_l=y_l, Phi_li=mu.F_i)
+    check_shape("y_l", y_l, tuple(mu.F_i.shape), "Give one column of targets for each output.")
+    linear = mu.n / n_tilde * 0.5 * (y_l * (mu.F_i + mu.F_j)).sum()
+    prior = prior_quadratic(S, mu.V_i, mu.V_j, mu.m)
+    return (gram_quadratic(mu).sum() - 2 * linear) / sigma2 + prior.sum()
 
 
 def covariance_loss(
-    Phi_li: Float[Tensor, "l i"],
-    Phi_lj: Float[Tensor, "l j"],
-    S: Float[Tensor, "j i"] | Float[Tensor, " i"],
-    C_ir: Float[Tensor, "i r"],
-    C_jr: Float[Tensor, "j r"],
-    c_rr: Float[Tensor, " r"],
-    sigma2: Float[Tensor, ""],
-    n: int,
-    m: int,
-    columns: int | None = None,
+    C: Sampled, c_rr: Float[Tensor, " r"], S: Precision, sigma2: Float[Tensor, ""], columns: int | None = None
 ) -> Float[Tensor, ""]:
-    """Theorem 2: unbiased estimate of L_Sigma, Eq. (2). Cost O(n_tilde m_tilde^2 + m_tilde^3).
+    """Theorem 2: unbiased estimate of L_Sigma, Eq. (2), from rows i and j of the columns r of C.
 
-    The sum over r covers all three terms (the printed parentheses are missing). ``columns`` is the number of
-    columns r was drawn from: m as printed, k when only the k dense columns of a chevron are sampled.
+    The sum over r covers all three terms (the printed parentheses are missing). ``columns`` is the number of columns
+    that those of ``C`` were drawn from: m as printed, k for the k dense columns of a chevron. What diagonal columns
+    add then is `diagonal_quadratic`; ``c_rr`` is a draw from the whole diagonal always.
     """
     check_positive("sigma2", sigma2, _NOISE_REMEDY)
-    gram = gram_quadratic(Phi_li, Phi_lj, C_ir, C_jr, n, m)
-    prior = prior_quadratic(S, C_ir, C_jr, m)
-    check_shape("c_rr", c_rr, (C_ir.shape[1],), _DIAGONAL_REMEDY)
-    scale = (m if columns is None else columns) / len(c_rr)
-    return scale * (gram / sigma2 + prior - 2 * c_rr.log()).sum()
+    r_tilde = C.V_i.shape[1]
+    if columns is None:
+        check_shape("c_rr", c_rr, (r_tilde,), _DIAGONAL_REMEDY)
+    scale = (C.m if columns is None else columns) / max(r_tilde, 1)  # no dense columns: mean field
+    quadratic = gram_quadratic(C) / sigma2 + prior_quadratic(S, C.V_i, C.V_j, C.m)
+    return scale * quadratic.sum() - log_determinant(c_rr, C.m)
 
 
 def diagonal_gram(Phi_lr: Float[Tensor, "l r"], c_rr: Float[Tensor, " r"], n: int, m: int) -> Float[Tensor, ""]:
@@ -116,7 +129,7 @@ def log_determinant(c_rr: Float[Tensor, " r"], m: int) -> Float[Tensor, ""]:
     return 2 * m / len(c_rr) * c_rr.log().sum()
 
 
-def diagonal_covariance_loss(
+def diagonal_quadratic(
     Phi_lr: Float[Tensor, "l r"],
     s_r: Float[Tensor, " r"],
     c_rr: Float[Tensor, " r"],
@@ -124,15 +137,15 @@ def diagonal_covariance_loss(
     n: int,
     m: int,
 ) -> Float[Tensor, ""]:
-    """Theorem 2 for columns c_r = e_r c_rr (mean field, the chevron's arms): only l and r are sampled.
+    """Theorem 2 without its log-determinant for columns c_r = e_r c_rr (mean field, the chevron's arms), c_rr = 0
+    where column r is dense.
 
-    (m / r_tilde) sum_r (n / (n_tilde sigma2) phi_lr^T phi_lr + s_rr) c_rr^2 - 2 log c_rr. Much less variance than
-    the generic form, which sees such a column only where i and j both meet r.
+    (m / r_tilde) sum_r (n / (n_tilde sigma2) phi_lr^T phi_lr + s_rr) c_rr^2: only l and r are sampled. Much less
+    variance than the generic form, which sees such a column only where i and j both meet r.
     """
     check_positive("sigma2", sigma2, _NOISE_REMEDY)
     gram = diagonal_gram(Phi_lr, c_rr, n, m)
-    prior = prior_quadratic(s_r, c_rr[:, None], c_rr[:, None], m)[0]
-    return gram / sigma2 + prior - log_determinant(c_rr, m)
+    return gram / sigma2 + prior_quadratic(s_r, c_rr[:, None], c_rr[:, None], m)[0]
 
 
 def gram_quadratic_u(Phi_lk: Float[Tensor, "l k"], V_k: Float[Tensor, "k c"], n: int, m: int) -> Float[Tensor, " c"]:

@@ -13,7 +13,7 @@ from qsgp.engine.counter_rng import normals
 from qsgp.files import FileError
 from qsgp.interfaces import Basis, Degenerate, Kernel, Likelihood, Streamed
 from qsgp.paper.chevron import Chevron
-from qsgp.paper.predict import missing_draws, stream, stream_draws, stream_mean
+from qsgp.paper.prediction import missing_draws, stream, stream_draws, stream_mean
 from qsgp.paper.state import Rows
 from qsgp.posteriors.parts import Shapes, describe, tensors_of
 from qsgp.posteriors.serving import ServedCosines, ServedKernel, ServedWhitened

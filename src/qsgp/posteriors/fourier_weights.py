@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from qsgp.bases import Fourier
 from qsgp.interfaces import Kernel, Likelihood, SpectralKernel
-from qsgp.paper.predict import columns_of
+from qsgp.paper.prediction import columns_of
 from qsgp.posteriors.parts import Shapes, describe, tensors_of
 from qsgp.posteriors.serving import ServedCosines, ServedSpread
 from qsgp.posteriors.spread import Spread

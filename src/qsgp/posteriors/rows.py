@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from qsgp.interfaces import Kernel, Likelihood, SpectralKernel
-from qsgp.paper.predict import columns_of
+from qsgp.paper.prediction import columns_of
 from qsgp.posteriors.parts import Shapes, describe, tensors_of
 from qsgp.posteriors.serving import ServedKernel, ServedSpread
 from qsgp.posteriors.spread import Spread

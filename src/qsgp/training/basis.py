@@ -12,7 +12,7 @@ from qsgp.data.arrays import Arrays
 from qsgp.data.rows import distinct
 from qsgp.interfaces import Basis, Kernel, Likelihood, SpectralKernel
 from qsgp.paper.problem import Problem
-from qsgp.paper.step import Settings
+from qsgp.paper.settings import Settings
 from qsgp.training.options import MOST_FEATURES, Options, Sizes
 from qsgp.training.safeguard import Shuffled
 from qsgp.training.task import Task

@@ -12,12 +12,12 @@ from qsgp.bases import KernelFunctions
 from qsgp.data.rows import distinct
 from qsgp.interfaces import Kernel, Likelihood
 from qsgp.paper.chevron import Chevron
-from qsgp.paper.fit import Fit, fit
-from qsgp.paper.predict import relevance_vectors
+from qsgp.paper.fitting import Fit, fit
+from qsgp.paper.prediction import relevance_vectors
 from qsgp.paper.problem import Problem, at_hyperparameters
-from qsgp.paper.start import start
+from qsgp.paper.settings import Settings
+from qsgp.paper.starting import start
 from qsgp.paper.state import State
-from qsgp.paper.step import Settings
 from qsgp.paper.support import Support
 from qsgp.posteriors.posteriors import Features
 from qsgp.training.basis import Table, make_settings, make_table

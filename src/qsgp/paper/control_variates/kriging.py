@@ -38,7 +38,7 @@ def kriged_in_site(
     return F_li - W @ (F_pi - (a.detach() + F_pr - F_pr.detach()))
 
 
-def kriged_quadratic(
+def kriging(
     y: Float[Tensor, "l c"],
     F_li: Float[Tensor, "l c"],
     F_lj: Float[Tensor, "l c"],
@@ -46,17 +46,20 @@ def kriged_quadratic(
     f_j: Float[Tensor, "l c"],
     n: int,
 ) -> Float[Tensor, " c"]:
-    """Unbiased estimate of sum_l f_l^2 - 2 y_l f_l for every column, from kriged f_i and f_j of independent draws.
+    """The zero-mean term, times sigma2, that puts kriged predictions in place of F_i and F_j, column by column.
 
-    Value (n / n_tilde) sum_l f_i f_j - y (f_i + f_j). Gradient: rows i get (m / m_tilde) Phi_li^T (f_j - y), rows j
-    the mirror image, nothing flows through a.
+    It is added to `theorems.mean_loss` and `theorems.covariance_loss`; y = 0 for columns of C.
+
+    Value (n / n_tilde) sum_l f_i f_j - F_i F_j - y (f_i - F_i + f_j - F_j). Gradient: rows i get
+    (m / m_tilde) Phi_li^T (f_j - F_j), rows j the mirror image, nothing flows through a.
     """
     for name, values in {"F_li": F_li, "F_lj": F_lj, "f_i": f_i, "f_j": f_j}.items():
         check_shape(name, values, tuple(y.shape), "Give values for each drawn point and each column, as y has.")
     scale = n / len(y)
-    value = scale * (f_i * f_j - y * (f_i + f_j)).sum(0)
-    path = scale * (F_li * (f_j - y).detach() + F_lj * (f_i - y).detach()).sum(0)
-    return value.detach() + path - path.detach()
+    change_i, change_j = (f_i - F_li).detach(), (f_j - F_lj).detach()
+    path = scale * (F_li * change_j + F_lj * change_i).sum(0)
+    # f_i f_j - F_i F_j is the path's value and the product of both changes
+    return path + scale * (change_i * change_j - y * (change_i + change_j)).sum(0)
 
 
 def _check(F_l: Tensor, a: Tensor, W: Tensor, **at_support: Tensor) -> None:

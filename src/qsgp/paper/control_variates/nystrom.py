@@ -6,6 +6,7 @@ from torch import Tensor
 
 from qsgp.checks import check_shape
 from qsgp.paper.control_variates import sketch
+from qsgp.paper.control_variates.sketch import Part
 
 
 def nystrom_factor(factor_UU: Float[Tensor, "p p"], K_Ui: Float[Tensor, "p i"]) -> Float[Tensor, "p i"]:
@@ -15,16 +16,8 @@ def nystrom_factor(factor_UU: Float[Tensor, "p p"], K_Ui: Float[Tensor, "p i"]) 
 
 
 def nystrom(
-    B_i: Float[Tensor, "p i"],
-    B_j: Float[Tensor, "p j"],
-    B_u: Float[Tensor, "p u"],
-    V_i: Float[Tensor, "i c"],
-    V_j: Float[Tensor, "j c"],
-    V_u: Float[Tensor, "u c"],
-    share: Float[Tensor, " u"],
-    a: Float[Tensor, "p c"],
-    m: int,
+    i: Part, j: Part, drawn: Part, share: Float[Tensor, " u"], a: Float[Tensor, "p c"], m: int
 ) -> Float[Tensor, " c"]:
-    """Appendix F.2: the zero-mean term to add to `estimators.prior_quadratic`, one value for each column."""
+    """Appendix F.2: the zero-mean term to add to `theorems.prior_quadratic`, one value for each column."""
     one = a.new_tensor(1.0)
-    return sketch.expectation(a, B_u, V_u, share, one, m) - sketch.sampled_part(B_i, B_j, V_i, V_j, one, m)
+    return sketch.expectation(a, drawn, share, one, m) - sketch.sampled_part(i, j, one, m)

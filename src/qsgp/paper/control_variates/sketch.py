@@ -4,6 +4,8 @@ B is Phi_p for Phi^T Phi (`gram`) and a Nystrom factor for S (`nystrom`). a = B 
 B belongs to the basis at initialisation (Appendix F.3); only V carries a gradient.
 """
 
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -13,27 +15,22 @@ from qsgp.checks import check_shape, check_vectors
 _SHARE_REMEDY = "Give `Batch.share`, one number for each drawn function."
 
 
-def sampled_part(
-    B_i: Float[Tensor, "p i"],
-    B_j: Float[Tensor, "p j"],
-    V_i: Float[Tensor, "i c"],
-    V_j: Float[Tensor, "j c"],
-    scale: Float[Tensor, ""],
-    m: int,
-) -> Float[Tensor, " c"]:
+class Part(NamedTuple):
+    """What a draw of functions shows of a sketch: columns of B, and the rows of V that belong to them."""
+
+    B: Float[Tensor, "p i"]
+    V: Float[Tensor, "i c"]
+
+
+def sampled_part(i: Part, j: Part, scale: Float[Tensor, ""], m: int) -> Float[Tensor, " c"]:
     """Eq. (3), the control variate: scale (m / m_tilde)^2 v_j^T B_j^T B_i v_i. Its mean is `expectation`."""
-    check_shape("V_i", V_i, (B_i.shape[1], V_i.shape[-1]), "Give one row for each drawn function.")
-    check_shape("V_j", V_j, (B_j.shape[1], V_i.shape[-1]), "Give one row for each drawn function.")
-    return scale * (m / len(V_i)) * (m / len(V_j)) * ((B_i @ V_i) * (B_j @ V_j)).sum(0)
+    check_shape("V_i", i.V, (i.B.shape[1], i.V.shape[-1]), "Give one row for each drawn function.")
+    check_shape("V_j", j.V, (j.B.shape[1], i.V.shape[-1]), "Give one row for each drawn function.")
+    return scale * (m / len(i.V)) * (m / len(j.V)) * ((i.B @ i.V) * (j.B @ j.V)).sum(0)
 
 
 def expectation(
-    a: Float[Tensor, "p c"],
-    B_drawn: Float[Tensor, "p u"],
-    V_drawn: Float[Tensor, "u c"],
-    share: Float[Tensor, " u"],
-    scale: Float[Tensor, ""],
-    m: int,
+    a: Float[Tensor, "p c"], drawn: Part, share: Float[Tensor, " u"], scale: Float[Tensor, ""], m: int
 ) -> Float[Tensor, " c"]:
     """Proposition 3 with Appendix F.1: value scale a^T a; sparse, unbiased gradient with respect to the drawn rows.
 
@@ -41,11 +38,11 @@ def expectation(
     stop_gradient form this scales nothing but those rows. ``share`` (1 / repeats) makes sums over drawn rows sums
     over the union.
     """
-    check_shape("V_drawn", V_drawn, (B_drawn.shape[1], V_drawn.shape[-1]), "Give one row for each drawn function.")
-    check_shape("a", a, (len(B_drawn), V_drawn.shape[1]), "a = B V: a row for each support point, the columns of V.")
-    check_shape("share", share, (len(V_drawn),), _SHARE_REMEDY)
-    pull = 2 * scale * (m / share.sum()) * share[:, None] * (B_drawn.mT @ a)
-    path = (pull.detach() * V_drawn).sum(0)
+    check_shape("V_drawn", drawn.V, (drawn.B.shape[1], drawn.V.shape[-1]), "Give one row for each drawn function.")
+    check_shape("a", a, (len(drawn.B), drawn.V.shape[1]), "a = B V: a row for each support point, the columns of V.")
+    check_shape("share", share, (len(drawn.V),), _SHARE_REMEDY)
+    pull = 2 * scale * (m / share.sum()) * share[:, None] * (drawn.B.mT @ a)
+    path = (pull.detach() * drawn.V).sum(0)
     return (scale * a.square().sum(0)).detach() + path - path.detach()
 
 

@@ -9,10 +9,12 @@ from torch import Tensor
 from qsgp.bases import Fourier
 from qsgp.checks import check_finite, check_rows, check_shape
 from qsgp.interfaces import Basis, Degenerate, Kernel, Likelihood, Source, Streamed
-from qsgp.paper import theorems as estimators
+from qsgp.paper import theorems
 from qsgp.paper.chevron import Chevron
 from qsgp.paper.problem import Problem, at_hyperparameters, initial_hyperparameters
 from qsgp.paper.state import Rows, State
+
+DRAWN_TOGETHER = 8192  # functions in a block of `stream_draws`: with another number the draws are others
 
 
 @dataclass(frozen=True)
@@ -122,13 +124,12 @@ def stream_draws(
     x: Float[Tensor, "t d"],
     count: int,
     seed: int,
-    block_features: int = 8192,
 ) -> Float[Tensor, "count t o"]:
     """phi (mu + C eps) for ``count`` draws of eps. Weights are drawn block by block from (seed, block), so draws at
     different x under one seed are draws of one function."""
     shared = torch.randn(covariance.k, count * outputs, generator=torch.Generator().manual_seed(seed)).to(x)
     f = x.new_zeros(len(x), count, outputs)
-    for number, block in enumerate(torch.arange(basis.m, device=x.device).split(block_features)):
+    for number, block in enumerate(torch.arange(basis.m, device=x.device).split(DRAWN_TOGETHER)):
         generator = torch.Generator().manual_seed((seed * 1_000_003 + number + 1) % 2**63)
         eps = torch.randn(len(block), count * outputs, generator=generator).to(x)
         rows = Rows.of(table[block], outputs, covariance.k)
@@ -136,7 +137,7 @@ def stream_draws(
         weights = covariance.dense_columns(block, rows.L, rows.log_c) @ shared + own[:, None] * eps
         weights = weights.reshape(len(block), count, outputs) + rows.mu[:, None]
         if isinstance(basis, Streamed):
-            f += basis.phi_v(x, weights.flatten(1), number * block_features).unflatten(1, (count, outputs))
+            f += basis.phi_v(x, weights.flatten(1), number * DRAWN_TOGETHER).unflatten(1, (count, outputs))
         else:
             f += torch.einsum("tb,bco->tco", basis.features(x, basis.columns(block)), weights)
     return f.transpose(0, 1)
@@ -172,7 +173,7 @@ def augment(
     norm2 = x.new_zeros(len(x))
     for block in torch.arange(source.n, device=x.device).split(block_rows):
         norm2 += kernel(source.take(block)[0], x).square().sum(0)
-    added = estimators.augmentation(norm2, kernel.diag(x), sigma2)
+    added = theorems.augmentation(norm2, kernel.diag(x), sigma2)
     return replace(prediction, variance=prediction.variance + added)
 
 

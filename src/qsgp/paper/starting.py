@@ -2,12 +2,11 @@
 
 import torch
 
-from qsgp.paper import control_variates
-from qsgp.paper import theorems as estimators
+from qsgp.paper import control_variates, theorems
 from qsgp.paper.optimisers import Moments
 from qsgp.paper.problem import Problem, initial_hyperparameters
+from qsgp.paper.settings import Settings
 from qsgp.paper.state import State
-from qsgp.paper.step import Settings
 
 
 def start(problem: Problem, settings: Settings) -> State:
@@ -31,7 +30,7 @@ def start(problem: Problem, settings: Settings) -> State:
         sigma2 = 1 / (-2 * problem.likelihood.quadratic_bound(one, one).quadratic[0])
         for block in blocks:
             norm2 = problem.source.total * basis.features(few, basis.columns(block)).square().mean(0)
-            state.rows.log_c[block] = estimators.optimal_diagonal(norm2, basis.precision_diag(block), sigma2).log()
+            state.rows.log_c[block] = theorems.optimal_diagonal(norm2, basis.precision_diag(block), sigma2).log()
     if settings.control == "none" and not problem.needs_support:
         return state
     with torch.no_grad():

@@ -11,9 +11,10 @@ from torch import Tensor
 from qsgp.checks import check_positive
 from qsgp.interrupt import deferred_interrupt
 from qsgp.paper.problem import Problem
-from qsgp.paper.start import check_problem, check_state, start
+from qsgp.paper.settings import Settings
+from qsgp.paper.starting import check_problem, check_state, start
 from qsgp.paper.state import State
-from qsgp.paper.step import Settings, step
+from qsgp.paper.stepping import step
 
 
 @dataclass
