@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import qsgp
-from qsgp.models.models import ESTIMATORS
+from qsgp.models import ESTIMATORS
 
 each_estimator = pytest.mark.parametrize("cls", ESTIMATORS.values(), ids=ESTIMATORS)
 # An estimator may say something of its own about these; all else is the same text in all four.

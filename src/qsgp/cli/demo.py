@@ -16,7 +16,7 @@ from qsgp.cli.progress import train
 from qsgp.cli.talk import AsJson, Device, Quiet, aligned, say, show
 from qsgp.cli.writing import check_output
 from qsgp.data.words import count
-from qsgp.models.models import QSGPRegressor
+from qsgp.models import QSGPRegressor
 
 NOISE = 0.05
 TEST_ROWS = 5000

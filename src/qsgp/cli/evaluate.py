@@ -15,7 +15,7 @@ from qsgp.cli.writing import check_output
 from qsgp.data.columns import Columns
 from qsgp.data.reading import check_names, find, schema
 from qsgp.data.words import count
-from qsgp.models.models import load
+from qsgp.models import load
 
 try:
     import pyarrow as pa

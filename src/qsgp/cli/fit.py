@@ -22,7 +22,7 @@ from qsgp.data.reading import find
 from qsgp.data.words import count
 from qsgp.likelihoods import BY_NAME
 from qsgp.models.keywords import kernels, likelihoods
-from qsgp.models.models import ESTIMATORS
+from qsgp.models import ESTIMATORS
 
 _CALIBRATION = 0.1  # share of the rows
 _WATCHED = 1000

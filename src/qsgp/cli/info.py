@@ -9,7 +9,7 @@ import numpy as np
 from qsgp.cli.talk import AsJson, ModelFile, aligned, number, printable, show
 from qsgp.data.columns import Columns
 from qsgp.memory import readable
-from qsgp.models.models import load
+from qsgp.models import load
 
 _SHOWN = 20  # inputs
 

@@ -14,7 +14,7 @@ from qsgp.data.choosing import picked
 from qsgp.data.columns import Columns
 from qsgp.data.reading import READERS, find, schema
 from qsgp.data.words import count
-from qsgp.models.models import load
+from qsgp.models import load
 
 try:
     import pyarrow as pa

@@ -1,0 +1,484 @@
+"""Regression: what is particular to targets that are numbers."""
+
+import os
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from qsgp.data.tables import as_target
+from qsgp.files import FileError, read_model
+from qsgp.memory import budget
+from qsgp.models.callbacks import with_callbacks
+from qsgp.models.conformal import Conformal, Temperature, fit_conformal
+from qsgp.models.estimator import Estimator, all_or_nothing
+from qsgp.models.keywords import device as usable_device
+from qsgp.models.stored import restore
+from qsgp.models.inputs import check_length, probabilities, takes_portions
+
+
+class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
+    _labels = False
+
+    @all_or_nothing
+    @with_callbacks
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, target: str | None = None) -> "_Regressor":
+        """Learn from rows and targets.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), data frame, or path, glob or list of paths
+            Inputs. Paths lead to CSV, Parquet, Arrow or NPZ files; then `target` names the column to predict.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs), optional
+            Targets, one column for each output. Left out if `target` is given.
+        sample_weight : array-like of shape (n_samples,) or str, optional
+            How often each row counts. With a path: the name of the column that says so.
+        target : str, optional
+            Column to predict, if `X` is a path.
+
+        Returns
+        -------
+        self
+            The fitted model.
+        """
+        return self._learn(X, y, sample_weight, target, self._fit)
+
+    @available_if(takes_portions)
+    @all_or_nothing
+    @with_callbacks
+    def partial_fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, target: str | None = None
+    ) -> "_Regressor":
+        """Learn from one more portion of rows, without the rows before.
+
+        Scales and hyperparameters come from the first 1,000 rows or so. After that the order and the sizes of the
+        portions do not matter (Gaussian noise).
+
+        Parameters
+        ----------
+        X, y, sample_weight, target
+            As for `fit`.
+
+        Returns
+        -------
+        self
+            The model, fitted to all portions so far.
+        """
+        return self._learn(X, y, sample_weight, target, self._partial_fit)
+
+    def _learn(self, X: Any, y: Any, sample_weight: Any, target: str | None, learn: Any) -> "_Regressor":
+        first, given = learn == self._fit or not hasattr(self, "_trained"), (X, y, sample_weight)
+        X, y, weight = self._rows(X, y, sample_weight, target, multi_output=True, y_numeric=True, reset=first)
+        Y = np.asarray(y, dtype=np.float64)
+        outputs = Y.ndim == 1, Y.reshape(len(Y), -1).shape[1]
+        if first:
+            self._one_output = outputs[0]
+        elif outputs != (self._one_output, len(self._scaling.y_scale)):
+            raise ValueError(f"Expected targets as in the first portion, got shape {Y.shape}. Keep their columns.")
+        learn(X, Y.reshape(len(Y), -1), weight, given, scale_y=True)
+        return self
+
+    def _shape(self, values: np.ndarray) -> np.ndarray:
+        return values[..., 0] if self._one_output else values
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Predict the target.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features_in_), data frame or path
+            Rows to predict, with the inputs of `fit`.
+        return_std : bool, default=False
+            Whether to return the standard deviation of the target too, noise included. It takes several times as long.
+
+        Returns
+        -------
+        mean : ndarray of shape (n_samples,) or (n_samples, n_outputs)
+            Mean of the predicted distribution.
+        std : ndarray of the same shape
+            Its standard deviation; only with `return_std`.
+        """
+        if not return_std:  # the mean of y is that of f for every likelihood of numbers
+            means = [self._scaling.restore(self._mean(rows).numpy(), rows) for rows in self._blocks(X)]
+            return self._shape(np.concatenate(means))
+        means, deviations = [], []
+        for rows in self._blocks(X):
+            mean, variance = self._sites().moments(*self._latent(rows))
+            means.append(self._scaling.restore(mean.numpy(), rows))
+            deviations.append(variance.sqrt().numpy() * self._scaling.y_scale)
+        return self._shape(np.concatenate(means)), self._shape(np.concatenate(deviations))
+
+    def predict_quantiles(self, X: Any, q: Any) -> np.ndarray:
+        """Predict quantiles of the target.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features_in_), data frame or path
+            Rows to predict, with the inputs of `fit`.
+        q : float or list of float
+            Probabilities between 0 and 1, such as 0.5 for the median.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,), (n_samples, n_outputs), or the same with one axis more in front
+            The quantiles; the first axis counts them if `q` is a list.
+        """
+        check_is_fitted(self)
+        levels = probabilities(q, "q", "Give 0.5 for the median, or a list of levels.")
+        found = []
+        for rows in self._blocks(X):
+            latent = self._latent(rows)
+            values = [self._sites().quantile(float(p), *latent).numpy() for p in levels]
+            found.append(np.stack([self._shape(self._scaling.restore(value, rows)) for value in values]))
+        quantiles = np.concatenate(found, 1)
+        return quantiles if np.ndim(q) else quantiles[0]
+
+    def predict_interval(self, X: Any, coverage: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+        """Predict a central interval that holds the target with a given probability.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features_in_), data frame or path
+            Rows to predict, with the inputs of `fit`.
+        coverage : float, default=0.95
+            The probability. After `calibrate` intervals are recalibrated to it.
+
+        Returns
+        -------
+        lower, upper : ndarray of shape (n_samples,) or (n_samples, n_outputs)
+            The ends of the intervals.
+        """
+        check_is_fitted(self)
+        if np.ndim(coverage):
+            raise ValueError(f"Expected one coverage, got {coverage!r}. Ask for predict_quantiles to get several.")
+        coverage = float(probabilities(coverage, "coverage", "Give 0.95 for a 95 % interval.")[0])
+        coverage = min(coverage, 1 - 1e-12)
+        if self._calibration is not None:
+            mean, deviation = self.predict(X, return_std=True)
+            lower, upper = self._calibration.interval(torch.tensor(mean), torch.tensor(deviation), coverage)
+            return lower.numpy(), upper.numpy()
+        lower, upper = self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2])
+        return lower, upper
+
+    def calibrate(self, X: Any, y: Any) -> "_Regressor":
+        """Correct `predict_interval` by rows that were not used in `fit` (split-conformal).
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features_in_), data frame or path
+            Rows that `fit` has not seen, some hundreds of them.
+        y : array-like of shape (n_samples,)
+            Their targets.
+
+        Returns
+        -------
+        self
+            The model, whose intervals now cover what they promise on average over rows like these.
+        """
+        check_is_fitted(self)
+        if not self._one_output:
+            raise ValueError("Expected a model of one output to calibrate, got several. Fit one model for each output.")
+        mean, deviation = self.predict(X, return_std=True)
+        targets = column_or_1d(as_target(y, numeric=True)).astype(np.float64)
+        check_length(targets, len(mean))
+        self._calibration = fit_conformal(torch.tensor(targets), torch.tensor(mean), torch.tensor(deviation))
+        return self
+
+    def log_density(self, X: Any, y: Any) -> np.ndarray:
+        """Log density of each observed target, in its own unit; the negative mean is MNLP.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features_in_), data frame or path
+            Rows with the inputs of `fit`.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Observed targets.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_outputs)
+            One log density for each target.
+        """
+        check_is_fitted(self)
+        X = self.prepare_inputs(X)
+        Y = as_target(y, numeric=True).astype(np.float64)
+        check_length(Y, len(X))
+        Y = Y.reshape(len(Y), -1)
+        if Y.shape[1] != len(self._scaling.y_scale):
+            raise ValueError(f"Expected {len(self._scaling.y_scale)} targets for every row, got {Y.shape[1]}. Check y.")
+        found, at = [], 0
+        for rows in self._checked_blocks(X):
+            targets = torch.tensor(self._scaling.targets(Y[at : at + len(rows)], rows))
+            found.append(self._sites().log_density(targets, *self._latent(rows)).numpy())
+            at += len(rows)
+        return self._shape(np.concatenate(found) - np.log(self._scaling.y_scale))
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
+        """Draw functions from the posterior, without noise.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features_in_), data frame or path
+            Rows to predict, with the inputs of `fit`.
+        n_samples : int, default=1
+            Number of functions.
+        random_state : int, RandomState or None, default=0
+            Seed. Equal seeds draw the same functions.
+
+        Returns
+        -------
+        ndarray of shape (rows, n_samples) or (rows, n_outputs, n_samples)
+            Values of the functions. Each function is one and the same over all rows.
+        """
+        seed = int(check_random_state(random_state).randint(2**31 - 1))
+        if not isinstance(n_samples, int | np.integer) or n_samples < 1:
+            raise ValueError(f"Expected n_samples to be a whole number >= 1, got {n_samples!r}. Draw at least one.")
+        found = []
+        for rows in self._blocks(X, draws=int(n_samples)):
+            draws = self._computed(rows, lambda x: self._posterior.sample(x, int(n_samples), seed))
+            found.append(self._shape(self._scaling.restore(draws.numpy(), rows)))
+        return np.moveaxis(np.concatenate(found, 1), 0, -1)
+
+    def _fitted_header(self) -> dict[str, Any]:
+        return super()._fitted_header() | {"_one_output": self._one_output}
+
+    def _calibration_from(self, tensors: Any) -> Conformal:
+        return Conformal.from_tensors(tensors)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        tags.target_tags.single_output = True
+        return tags
+
+
+class QSGPRegressor(_Regressor):
+    """Gaussian process regression for any number of rows, with a standard deviation for every prediction.
+
+    `QSGPRegressor().fit(X, y)` needs no settings. Up to 3,000 rows the exact GP is solved in closed form. With more
+    rows its mean is solved by blocks of rows, on as many rows as the time allows. Keywords that name basis functions or
+    training steps train those instead.
+
+    Parameters
+    ----------
+    kernel : {"auto", "rbf", "matern12", "matern32", "matern52"}, default="auto"
+        Kernel of the process. "auto" takes the best of "rbf", "matern32" and "matern52".
+    basis : {"auto", "fourier", "inducing", "grid"}, default="auto"
+        Basis functions in place of the kernel. With "auto" there are none, unless another keyword asks for them; then
+        they are random Fourier features. "grid" needs the kernel "rbf" and few inputs. Naming a basis skips the exact
+        solution.
+    n_features : int or "auto", default="auto"
+        Number of basis functions. Naming it asks for Fourier features. "auto" is 2,048, fewer if `max_time` is short.
+    covariance : {"auto", "meanfield", "chevron", "full", "support", "samples"}, default="auto"
+        Shape of the posterior covariance. "meanfield", "chevron" and "full" belong to basis functions; "support" and
+        "samples" to the solution at the rows: support points alone, or blended with posterior draws ("auto").
+    dense_columns : int, default=10
+        Number of dense columns of the covariance "chevron".
+    likelihood : {"auto", "gaussian", "laplace"}, default="auto"
+        Distribution of the noise. "auto" is "gaussian"; "laplace" is for heavy tails and outliers.
+    mean : {"constant", "linear"}, default="constant"
+        Mean of the prior. "linear" puts a linear trend beside the process, which helps to extrapolate.
+    batch_points : int or "auto", default="auto"
+        Rows in a training step over basis functions. Naming it asks for such steps.
+    batch_features : int or "auto", default="auto"
+        Basis functions in a training step. Naming it asks for such steps.
+    support_points : int or "auto", default="auto"
+        Points of the control variate, which lowers the noise of sampled basis functions. Naming it asks for steps.
+    optimizer : {"auto", "adagrad", "preconditioned"}, default="auto"
+        How the weights of basis functions are trained. "adagrad" is the paper's; "preconditioned" solves for all
+        weights of Fourier features together (Gaussian noise only).
+    learn_hyperparameters : bool, default=True
+        Whether to learn lengthscales, signal variance and noise, by the evidence of some thousand rows.
+    max_iter : int or "auto", default="auto"
+        Number of training steps. Naming it asks for basis functions and steps when there are more than 3,000 rows.
+    max_time : float or None, default=None
+        Seconds that a fit may take. It also decides how many rows the solution at the rows knows. With None sizes are
+        made for about a minute, and equal seeds give equal models.
+    tol : float or "auto", default="auto"
+        Training steps end when the evidence lower bound gains less than this share over five records.
+    max_memory : int or str, default="auto"
+        Bytes, or a string such as "4GB", that a fit or a prediction may take beyond the data it is given. "auto" is
+        half of what is free.
+    device : str, default="auto"
+        "cpu", "cuda" or "cuda:1". "auto" takes an NVIDIA GPU if PyTorch sees one.
+    dtype : {"float32", "float64"}, default="float32"
+        Precision of the training beyond 3,000 rows. The exact solution of few rows always has float64.
+    random_state : int, RandomState or None, default=None
+        Seed of all random draws. Give a number to get the same model again.
+    verbose : int, default=0
+        1 prints beforehand what a fit will take, and then how it goes.
+    checkpoint : str, path or None, default=None
+        Folder where the training stores its state, so that the same call goes on after a kill.
+
+    Attributes
+    ----------
+    kernel_ : str
+        Name of the kernel.
+    lengthscale_ : ndarray of shape (n_features_in_,)
+        Lengthscale of each input, in the unit of the input.
+    signal_variance_ : float or ndarray of shape (n_outputs,)
+        Variance of the function before it has seen data, in the unit of the target, squared.
+    noise_variance_ : float or ndarray of shape (n_outputs,)
+        Variance of the noise, in the unit of the target, squared.
+    n_iter_ : int
+        Number of iterations of the training; 1 for a solution in closed form.
+    history_ : list of dict
+        Records of the training, in order: its phase, the iteration, and errors on held-out rows where there are any.
+    memory_ : int
+        Bytes that the last fit said it would take.
+    plan_ : Plan
+        What the last fit was to do, and why. ``print(model.plan_)`` shows it.
+    posterior_ : dict
+        What kind of solution was found, with its likelihood and its numbers of rows and functions.
+    likelihood_ : str
+        The distribution of the target given the function.
+    calibration_ : object or None
+        What `calibrate` has found.
+    input_scale_ : ndarray of shape (n_features_in_,)
+        Standard deviation of each input over the training rows.
+    target_mean_, target_scale_ : ndarray
+        Mean and standard deviation of each output over the training rows; 0 and 1 for a classifier.
+    n_features_in_ : int
+        Number of inputs.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the inputs; only if the training data had names.
+    columns_ : dict
+        How `qsgp fit` turned the columns of a file into numbers; only for models of the command line.
+
+    See Also
+    --------
+    QSGPClassifier : Gaussian process classification.
+    QSRVMRegressor : Relevance vector regression: a smaller model.
+    load : Read a model that `save` wrote.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from qsgp import QSGPRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = QSGPRegressor(random_state=0).fit(X[:300], y[:300])
+    >>> mean, std = model.predict(X[300:], return_std=True)
+    >>> lower, upper = model.predict_interval(X[300:], coverage=0.9)
+    >>> bool((lower < mean).all() and (mean < upper).all() and (std > 0).all())
+    True
+    >>> bool(model.score(X[300:], y[300:]) > 0.4)
+    True
+    """
+
+
+class QSRVMRegressor(_Regressor):
+    """Relevance vector regression: a small, fast model of few kernel functions.
+
+    One kernel function stands at every training row, at most 2,000 of them. The data switch most of them off. Far from
+    the functions that are left the standard deviation shrinks to that of the noise: take `QSGPRegressor` where honest
+    extrapolation matters.
+
+    Parameters
+    ----------
+    kernel : {"auto", "rbf", "matern12", "matern32", "matern52"}, default="auto"
+        Kernel of the process. "auto" takes the best of "rbf", "matern32" and "matern52".
+    basis : {"auto"}, default="auto"
+        Only "auto": the basis functions are kernel functions at the training rows.
+    n_features : int or "auto", default="auto"
+        Number of kernel functions to begin with, drawn from the training rows. "auto" is 2,000, or all rows if there
+        are fewer.
+    covariance : {"auto", "meanfield"}, default="auto"
+        Shape of the posterior covariance: mean field in both cases.
+    dense_columns : int, default=10
+        Not used: it belongs to a covariance that these estimators do not have.
+    likelihood : {"auto", "gaussian", "laplace"}, default="auto"
+        Distribution of the noise. "auto" is "gaussian"; "laplace" is for heavy tails and outliers.
+    mean : {"constant", "linear"}, default="constant"
+        Mean of the prior. "linear" puts a linear trend beside the process, which helps to extrapolate.
+    batch_points : int or "auto", default="auto"
+        Rows in a training step over basis functions. Naming it asks for such steps.
+    batch_features : int or "auto", default="auto"
+        Basis functions in a training step. Naming it asks for such steps.
+    support_points : int or "auto", default="auto"
+        Points of the control variate, which lowers the noise of sampled basis functions. Naming it asks for steps.
+    optimizer : {"auto", "adagrad"}, default="auto"
+        How the weights of basis functions are trained. "adagrad" is the paper's.
+    learn_hyperparameters : bool, default=True
+        Whether to learn lengthscales, signal variance and noise, by the evidence of some thousand rows.
+    max_iter : int or "auto", default="auto"
+        Number of training steps. Naming it asks for basis functions and steps when there are more than 3,000 rows.
+    max_time : float or None, default=None
+        Seconds that a fit may take. It also decides how many rows the solution at the rows knows. With None sizes are
+        made for about a minute, and equal seeds give equal models.
+    tol : float or "auto", default="auto"
+        Training steps end when the evidence lower bound gains less than this share over five records.
+    max_memory : int or str, default="auto"
+        Bytes, or a string such as "4GB", that a fit or a prediction may take beyond the data it is given. "auto" is
+        half of what is free.
+    device : str, default="auto"
+        "cpu", "cuda" or "cuda:1". "auto" takes an NVIDIA GPU if PyTorch sees one.
+    dtype : {"float32", "float64"}, default="float32"
+        Precision of the training beyond 3,000 rows. The exact solution of few rows always has float64.
+    random_state : int, RandomState or None, default=None
+        Seed of all random draws. Give a number to get the same model again.
+    verbose : int, default=0
+        1 prints beforehand what a fit will take, and then how it goes.
+    checkpoint : str, path or None, default=None
+        Folder where the training stores its state, so that the same call goes on after a kill.
+
+    Attributes
+    ----------
+    kernel_ : str
+        Name of the kernel.
+    lengthscale_ : ndarray of shape (n_features_in_,)
+        Lengthscale of each input, in the unit of the input.
+    signal_variance_ : float or ndarray of shape (n_outputs,)
+        Variance of the function before it has seen data, in the unit of the target, squared.
+    noise_variance_ : float or ndarray of shape (n_outputs,)
+        Variance of the noise, in the unit of the target, squared.
+    relevance_ : ndarray of int
+        Positions of the relevance vectors among the training rows: the rows whose functions are left.
+    n_iter_ : int
+        Number of iterations of the training; 1 for a solution in closed form.
+    history_ : list of dict
+        Records of the training, in order: its phase, the iteration, and errors on held-out rows where there are any.
+    memory_ : int
+        Bytes that the last fit said it would take.
+    plan_ : Plan
+        What the last fit was to do, and why. ``print(model.plan_)`` shows it.
+    posterior_ : dict
+        What kind of solution was found, with its likelihood and its numbers of rows and functions.
+    likelihood_ : str
+        The distribution of the target given the function.
+    calibration_ : object or None
+        What `calibrate` has found.
+    input_scale_ : ndarray of shape (n_features_in_,)
+        Standard deviation of each input over the training rows.
+    target_mean_, target_scale_ : ndarray
+        Mean and standard deviation of each output over the training rows; 0 and 1 for a classifier.
+    n_features_in_ : int
+        Number of inputs.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the inputs; only if the training data had names.
+    columns_ : dict
+        How `qsgp fit` turned the columns of a file into numbers; only for models of the command line.
+
+    See Also
+    --------
+    QSGPRegressor : Gaussian process regression.
+    QSRVMClassifier : Relevance vector classification: a smaller model.
+    load : Read a model that `save` wrote.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from qsgp import QSRVMRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-10, 10, (200, 1))
+    >>> y = np.sinc(X[:, 0] / np.pi) + 0.1 * rng.normal(size=200)
+    >>> model = QSRVMRegressor(kernel="rbf", random_state=0).fit(X, y)
+    >>> len(model.relevance_) < 50
+    True
+    """
+
+    _relevance = True
