@@ -21,8 +21,8 @@ from qsgp.data.choosing import Wanted
 from qsgp.data.reading import find
 from qsgp.data.words import count
 from qsgp.likelihoods import BY_NAME
-from qsgp.models.keywords import kernels, likelihoods
 from qsgp.models import ESTIMATORS
+from qsgp.models.keywords import kernels, likelihoods
 
 _CALIBRATION = 0.1  # share of the rows
 _WATCHED = 1000

@@ -1,24 +1,18 @@
 """Classification: what is particular to targets that are labels."""
 
-import os
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils import check_random_state
+from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted
 
 from qsgp.data.tables import as_target
-from qsgp.files import FileError, read_model
-from qsgp.memory import budget
 from qsgp.models.callbacks import with_callbacks
-from qsgp.models.conformal import Conformal, Temperature, fit_conformal
+from qsgp.models.conformal import Temperature
 from qsgp.models.estimator import Estimator, all_or_nothing
-from qsgp.models.keywords import device as usable_device
-from qsgp.models.stored import restore
 from qsgp.models.inputs import check_length, probabilities, takes_portions
 
 
@@ -292,7 +286,8 @@ class QSGPClassifier(_Classifier):
         Seconds that a fit may take. It also decides how many rows the solution at the rows knows. With None sizes are
         made for about a minute, and equal seeds give equal models.
     tol : float or "auto", default="auto"
-        Training steps end when the evidence lower bound gains less than this share over five records.
+        When training ends: the relative change of the error of held-out rows over the last epochs (0.003; for classes, of
+        their density, 0.01). Steps end when the evidence lower bound gains less than this share over five records.
     max_memory : int or str, default="auto"
         Bytes, or a string such as "4GB", that a fit or a prediction may take beyond the data it is given. "auto" is
         half of what is free.
@@ -305,7 +300,8 @@ class QSGPClassifier(_Classifier):
     verbose : int, default=0
         1 prints beforehand what a fit will take, and then how it goes.
     checkpoint : str, path or None, default=None
-        Folder where the training stores its state, so that the same call goes on after a kill.
+        Folder where training stores its state, so that the same call goes on after a kill. The closed form of up to
+        3,000 rows stores nothing.
 
     Attributes
     ----------
@@ -400,7 +396,8 @@ class QSRVMClassifier(_Classifier):
         Seconds that a fit may take. It also decides how many rows the solution at the rows knows. With None sizes are
         made for about a minute, and equal seeds give equal models.
     tol : float or "auto", default="auto"
-        Training steps end when the evidence lower bound gains less than this share over five records.
+        When training ends: the relative change of the error of held-out rows over the last epochs (0.003; for classes, of
+        their density, 0.01). Steps end when the evidence lower bound gains less than this share over five records.
     max_memory : int or str, default="auto"
         Bytes, or a string such as "4GB", that a fit or a prediction may take beyond the data it is given. "auto" is
         half of what is free.
@@ -413,7 +410,8 @@ class QSRVMClassifier(_Classifier):
     verbose : int, default=0
         1 prints beforehand what a fit will take, and then how it goes.
     checkpoint : str, path or None, default=None
-        Folder where the training stores its state, so that the same call goes on after a kill.
+        Folder where training stores its state, so that the same call goes on after a kill. The closed form of up to
+        3,000 rows stores nothing.
 
     Attributes
     ----------

@@ -3,25 +3,12 @@
 import os
 from typing import Any
 
-import numpy as np
-import torch
-from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d
-
-from qsgp.data.tables import as_target
 from qsgp.files import FileError, read_model
 from qsgp.memory import budget
-from qsgp.models.callbacks import with_callbacks
-from qsgp.models.conformal import Conformal, Temperature, fit_conformal
-from qsgp.models.estimator import Estimator, all_or_nothing
-from qsgp.models.keywords import device as usable_device
-from qsgp.models.stored import restore
 from qsgp.models.classifier import QSGPClassifier, QSRVMClassifier
+from qsgp.models.keywords import device as usable_device
 from qsgp.models.regressor import QSGPRegressor, QSRVMRegressor
-
+from qsgp.models.stored import restore
 
 ESTIMATORS = {cls.__name__: cls for cls in (QSGPRegressor, QSGPClassifier, QSRVMRegressor, QSRVMClassifier)}
 
