@@ -14,7 +14,7 @@ ifneq ($(QSGP_DATA),)
 export QSGP_DATA
 endif
 
-.PHONY: demo test test-slow test-browser lint check bench docs test-gpu bench-gpu clean
+.PHONY: demo test quick test-slow test-browser lint check bench docs test-gpu bench-gpu clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -28,6 +28,10 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n $(JOBS) -m "not slow and not browser and not documents"
+
+# One honest test of every room and all that average over every draw: under 90 s on two cores.
+quick: $(READY)
+	$(BIN)/python -m pytest -q -n $(JOBS) @tests/quick.txt
 
 # Batteries of minutes: run after the tests by .ci/run.
 test-slow: $(READY)

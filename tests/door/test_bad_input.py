@@ -277,7 +277,7 @@ REFUSED: list[Case] = [
     (
         "Fourier functions of a sum",
         lambda: Fourier(Sum((kernel(), kernel())), 4),
-        "spectral density can be drawn ... got Sum ... or inducing functions",
+        "spectral density can be drawn ... got Sum ... use inducing functions",
     ),
     (
         "negative seed",

@@ -17,7 +17,7 @@ import qsgp
 from qsgp import QSGPClassifier, QSGPRegressor, QSRVMClassifier, QSRVMRegressor, interrupt
 from qsgp.hyperparameters import search, small_tables
 from qsgp.paper import fitting
-from qsgp.posteriors import posteriors
+from qsgp.posteriors import closed_form
 from qsgp.training.options import PACES
 
 ALL = [QSGPRegressor, QSGPClassifier, QSRVMRegressor, QSRVMClassifier]
@@ -357,7 +357,7 @@ def test_ctrl_c_leaves_a_fitted_model_and_a_checkpoint(tmp_path, monkeypatch):
 @pytest.mark.parametrize("cls", ALL)
 def test_ctrl_c_while_hyperparameters_are_learned_ends_the_fit(cls, monkeypatch):
     """No second search, no more than one round of sites or step of training; and it is said."""
-    searches, rounds, learn, tighten = [], [], search.fit_hyperparameters, posteriors.tighten_all
+    searches, rounds, learn, tighten = [], [], search.fit_hyperparameters, closed_form.tighten_all
 
     def press(*arguments, **keywords):
         searches.append(os.kill(os.getpid(), signal.SIGINT))
@@ -369,7 +369,7 @@ def test_ctrl_c_while_hyperparameters_are_learned_ends_the_fit(cls, monkeypatch)
 
     for module in (search, small_tables):
         monkeypatch.setattr(module, "fit_hyperparameters", press)
-    monkeypatch.setattr(posteriors, "tighten_all", counted)
+    monkeypatch.setattr(closed_form, "tighten_all", counted)
     X, y = wave(60)
     with pytest.warns(UserWarning, match="Interrupted early: the model is fitted"):
         model = cls(random_state=0).fit(X, y if hasattr(cls, "predict_interval") else y > 10)

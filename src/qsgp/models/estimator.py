@@ -78,8 +78,8 @@ def merged(X: np.ndarray, Y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray
     counted = np.flatnonzero(weight > 0)
     rows = np.concatenate([X[counted], Y[counted]], 1)
     _, at, group = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-    if len(at) == len(X) and (weight == 1).all():
-        return as_given
+    if len(at) == len(counted) and (weight[counted] == 1).all():
+        return X[counted], Y[counted], weight[counted], counted
     first = counted[at]
     return X[first], Y[first], np.bincount(group.ravel(), weight[counted]), first
 
