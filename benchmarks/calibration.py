@@ -30,6 +30,7 @@ from qsgp.interrupt import Halt
 from qsgp.kernels import BY_NAME, hyperparameters
 from qsgp.likelihoods import Gaussian
 from qsgp.posteriors import solved_features as feature_posterior
+from qsgp.solvers.feature_dual import Descent
 from qsgp.training.options import Options
 from qsgp.training.plan import make_plan
 from qsgp.training.road_rows import train
@@ -60,7 +61,9 @@ def features(kernel: Any, x: Tensor, new: Tensor, generator: torch.Generator, se
     Y, truth = drawn(basis, x, new, generator)
     unseen = torch.rand(200, x.shape[1], generator=generator).to(x) * SIZE
     noise = torch.full_like(x[:, 0], NOISE)
-    found = feature_posterior.solve(basis, x, Y, noise, x[: n // 4], unseen, draws=DRAWS, seed=seed, tolerance=1e-3)
+    found = feature_posterior.solve(
+        basis, feature_posterior.Seen(x, Y, noise), x[: n // 4], unseen, DRAWS, seed, Descent(tolerance=1e-3)
+    )
     (mean, draws), variance = found.pieces(new), found.latent(new)[1]
     return Found(truth, mean[:, 0], variance[:, 0], draws[:, 0])
 

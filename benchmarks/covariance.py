@@ -26,7 +26,7 @@ from qsgp.likelihoods import Gaussian
 from qsgp.paper.theorems import optimal_diagonal
 from qsgp.posteriors import solved_features as feature_posterior
 from qsgp.solvers.closed_form import Effort, fit_hyperparameters
-from qsgp.solvers.feature_dual import Features
+from qsgp.solvers.feature_dual import Descent, Features
 from small import halves
 from table import Collected, arguments
 
@@ -105,7 +105,11 @@ def approximate(problem: Problem, m: int, support: int, m_tilde: int) -> dict[st
     """Variance of f at the new rows for each covariance."""
     basis, noise = Fourier(problem.kernel, m), problem.sigma2.expand(len(problem.x)).contiguous()
     found = feature_posterior.solve(
-        basis, problem.x, problem.y, noise, problem.x[:support], problem.unseen, m_tilde=min(m, m_tilde)
+        basis,
+        feature_posterior.Seen(problem.x, problem.y, noise),
+        problem.x[:support],
+        problem.unseen,
+        descent=Descent(min(m, m_tilde)),
     )
     _, draws = found.pieces(problem.x_new)
     variance = optimal_diagonal(norms(basis, problem.x), torch.ones(m).to(noise), problem.sigma2).square()

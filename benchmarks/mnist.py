@@ -33,7 +33,7 @@ from qsgp.likelihoods import pointwise as sites
 from qsgp.paper import blocks, preconditioned
 from qsgp.paper.support import Support
 from qsgp.solvers import feature_newton
-from qsgp.solvers.feature_dual import Features
+from qsgp.solvers.feature_dual import Descent, Features
 from qsgp.solvers.support_variance import SupportVariance
 from qsgp.training.learning import asked
 from qsgp.training.options import Options
@@ -108,17 +108,8 @@ def train(data: Data, Y: Tensor, method: str, m: int, m_tilde: int, seconds: flo
     kernel = data.kernel
     basis, U, end = Fourier(kernel, m), data.x[: data.support], time.perf_counter() + seconds
     if method == "newton":
-        found = feature_newton.solve(
-            basis,
-            data.x,
-            Y,
-            sites.logistic(),
-            U,
-            m_tilde=m_tilde,
-            tolerance=1e-3,
-            precision="fast",
-            halt=lambda: time.perf_counter() > end,
-        )
+        descent = Descent(m_tilde, 10, 1e-3, precision="fast", halt=lambda: time.perf_counter() > end)
+        found = feature_newton.solve(basis, data.x, Y, sites.logistic(), U, descent)
         return basis, found.V, found.f[: data.support]
     table = blocks.Blocks.build(
         data.x, Y, sites.logistic(), basis, Support.build(kernel, U), min(1000, len(Y) // 4), m_tilde

@@ -22,6 +22,7 @@ from qsgp.kernels import SquaredExponential, hyperparameters
 from qsgp.paper import blocks, preconditioned
 from qsgp.paper.support import Support
 from qsgp.solvers import feature_dual
+from qsgp.solvers.feature_dual import Descent
 from small import halves
 from table import Collected, arguments
 
@@ -69,7 +70,9 @@ class Problem:
         return float((mean - self.y_new).square().mean().sqrt())
 
     def _exact_rmse(self, m: int, seed: int) -> float:
-        found = feature_dual.solve(self.basis(m), self.x, self.y, self.noise, self.U, tolerance=1e-4, passes=200)
+        found = feature_dual.solve(
+            self.basis(m), self.x, self.y, self.noise, self.U, Descent(passes=200, tolerance=1e-4)
+        )
         return self.rmse(m, found.V)
 
     def wait(self) -> None:
@@ -79,16 +82,8 @@ class Problem:
 
 def dual(problem: Problem, m: int, m_tilde: int, seconds: float) -> torch.Tensor:
     end = time.perf_counter() + 0.9 * seconds  # a pass begun is finished, and weights are made at the end
-    return feature_dual.solve(
-        problem.basis(m),
-        problem.x,
-        problem.y,
-        problem.noise,
-        problem.U,
-        m_tilde=m_tilde,
-        tolerance=0.005,
-        halt=lambda: time.perf_counter() > end,
-    ).V
+    descent = Descent(m_tilde, tolerance=0.005, halt=lambda: time.perf_counter() > end)
+    return feature_dual.solve(problem.basis(m), problem.x, problem.y, problem.noise, problem.U, descent).V
 
 
 def prepared(problem: Problem, m: int, m_tilde: int) -> blocks.Blocks:

@@ -96,7 +96,7 @@ def fourier_at(width: int) -> Tensor:
 
 def go_on(**other: int | str) -> object:
     """Train another problem from the state of the usual one."""
-    return fit(make_problem(**other), SETTINGS, state=begun())
+    return fit(make_problem(**other), SETTINGS, past=begun())
 
 
 def begun(**kwargs: int | str | torch.dtype) -> State:
@@ -673,7 +673,7 @@ REFUSED += [
     ("rates decayed to nothing", lambda: Settings(final=0.0), "final > 0 ... got 0.0 ... 1.0 for constant rates"),
     (
         "a record every 0 steps",
-        lambda: fit(make_problem(), SETTINGS, every=0),
+        lambda: Settings(every=0),
         "every > 0 ... got 0 ... every 100 steps",
     ),
     (
@@ -692,13 +692,13 @@ REFUSED += [
     ),
     (
         "state of other settings",
-        lambda: fit(make_problem(), SETTINGS, state=start(make_problem(), replace(SETTINGS, control="none"))),
+        lambda: fit(make_problem(), SETTINGS, past=start(make_problem(), replace(SETTINGS, control="none"))),
         "a state with 'a' at 5 support points ... got none ... Start it with the settings it goes on with",
     ),
     (
         "dense S with hyperparameters to learn, going on",
         lambda: fit(
-            make_problem("inducing"), replace(SETTINGS, learn_hyperparameters=True), state=begun(basis="inducing")
+            make_problem("inducing"), replace(SETTINGS, learn_hyperparameters=True), past=begun(basis="inducing")
         ),
         "needs a diagonal S ... Inducing has a dense one ... learn_hyperparameters=False",
     ),

@@ -27,8 +27,8 @@ def test_full_batches_reach_the_exact_posterior_on_50_points():
     """Mean and, with a full C, covariance; AdaGrad as the paper uses it, at a constant rate."""
     m = 20
     problem = make_problem("fourier", n=50, m=m, k=m)
-    settings = Settings(n_tilde=50, m_tilde=m, iterations=2500, rate=0.5, final=1.0, control="none")
-    state = fit(problem, settings, every=1000).state
+    settings = Settings(n_tilde=50, m_tilde=m, iterations=2500, rate=0.5, final=1.0, control="none", every=1000)
+    state = fit(problem, settings).state
     Phi = problem.basis.features(problem.source.x, problem.basis.columns(torch.arange(m)))
     S = torch.eye(m, dtype=torch.float64)
     mu, Sigma = dense.posterior(problem.source.y, Phi, S, problem.likelihood.noise_variance)
@@ -44,7 +44,7 @@ def test_a_resumed_run_ends_bit_for_bit_the_same():
     half = start(problem, settings)
     for _ in range(17):
         half, _ = step(problem, half, settings)
-    resumed = fit(problem, settings, state=copy.deepcopy(half)).state
+    resumed = fit(problem, settings, past=copy.deepcopy(half)).state
     assert resumed.t == whole.t == 40
     assert torch.equal(resumed.table, whole.table) and torch.equal(resumed.sums, whole.sums)
     assert all(torch.equal(resumed.theta[name], whole.theta[name]) for name in whole.theta)
@@ -54,7 +54,7 @@ def test_history_reports_and_the_elbo_rises():
     seen = []
     problem = make_problem(n=30, m=12)
     settings = Settings(n_tilde=30, m_tilde=12, iterations=300)
-    result = fit(problem, settings, every=100, evaluate=lambda state: {"extra": float(state.t)}, report=seen.append)
+    result = fit(problem, settings, evaluate=lambda state: {"extra": float(state.t)}, report=seen.append)
     assert [record["iteration"] for record in result.history] == [100, 200, 300] == [r["extra"] for r in seen]
     assert result.history[-1]["elbo"] > result.history[0]["elbo"]
 
@@ -67,7 +67,7 @@ def test_time_is_a_limit():
 def test_divergence_is_named():
     problem = make_problem()
     with pytest.raises(FloatingPointError, match="diverged.*Lower the rate"):
-        fit(problem, Settings(8, 5, iterations=200, rate=1e6, final=1.0), every=10)
+        fit(problem, Settings(8, 5, iterations=200, rate=1e6, final=1.0, every=10))
 
 
 @pytest.mark.slow

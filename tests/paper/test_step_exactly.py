@@ -396,8 +396,8 @@ def test_the_optimal_coefficient_is_the_best():
 
 
 def test_a_record_holds_the_mean_elbo_since_the_last():
-    problem, settings = make_problem(), Settings(8, 5, iterations=6)
-    records = fit(problem, settings, every=3).history
+    problem, settings = make_problem(), Settings(8, 5, iterations=6, every=3)
+    records = fit(problem, settings).history
     state, elbos = start(problem, settings), []
     for _ in range(6):
         state, info = step(problem, state, settings)
@@ -413,7 +413,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(monkeypatch, bad):
 
     monkeypatch.setattr(fit_module, "step", broken)
     with pytest.raises(FloatingPointError, match="diverged"):
-        fit(make_problem(), Settings(8, 5, iterations=5), every=2)
+        fit(make_problem(), Settings(8, 5, iterations=5, every=2))
 
 
 def test_all_draws_of_a_batch_are_independent_and_follow_the_seed():

@@ -12,7 +12,8 @@ from scipy.stats import chisquare
 
 from qsgp.bases import Fourier
 from qsgp.kernels import BY_NAME, hyperparameters
-from qsgp.posteriors.solved_features import solve
+from qsgp.posteriors.solved_features import Seen, solve
+from qsgp.solvers.feature_dual import Descent
 
 DRAWS, BINS, NOISE = 31, 8, 0.01
 
@@ -24,7 +25,7 @@ def replicate(seed: int, n: int, m: int) -> tuple[float, np.ndarray, float]:
     basis = Fourier(BY_NAME["matern32"](*hyperparameters(1.0, 1.0, d=3)), m, seed=seed)
     w = torch.randn(m, 1, generator=generator)
     Y = basis.phi_v(x, w) + NOISE**0.5 * torch.randn(n, 1, generator=generator)
-    found = solve(basis, x, Y, torch.full((n,), NOISE), x[: n // 2], unseen, draws=DRAWS, seed=seed, tolerance=1e-3)
+    found = solve(basis, Seen(x, Y, torch.full((n,), NOISE)), x[: n // 2], unseen, DRAWS, seed, Descent(tolerance=1e-3))
     mean, draws = found.pieces(new)
     return float(basis.phi_v(new, w) - mean), draws[0, 0].numpy(), float(found.latent(new)[1].sqrt())
 

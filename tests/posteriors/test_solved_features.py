@@ -6,7 +6,8 @@ import torch
 from qsgp.bases import Fourier
 from qsgp.kernels import BY_NAME, hyperparameters
 from qsgp.posteriors import solved_features as feature_posterior
-from qsgp.posteriors.solved_features import weight_draws
+from qsgp.posteriors.solved_features import Seen, weight_draws
+from qsgp.solvers.feature_dual import Descent
 from qsgp.solvers.pathwise import blended, fit_blend, noise_draws
 
 
@@ -31,7 +32,7 @@ def dense(basis, x, noise):
 def test_mean_and_draws_are_those_of_the_dense_formula(name, m_tilde):
     basis, x, Y, noise, new, unseen = problem(name=name)
     found = feature_posterior.solve(
-        basis, x, Y, noise, x[:20], unseen, draws=5, seed=3, m_tilde=m_tilde, tolerance=1e-10, passes=300
+        basis, Seen(x, Y, noise), x[:20], unseen, 5, 3, Descent(m_tilde, passes=300, tolerance=1e-10)
     )
     Phi, G = dense(basis, x, noise)
     W, E = weight_draws(basis.m, 5, 3, x), noise.sqrt()[:, None] * noise_draws(len(x), 5, 3, x)
@@ -56,7 +57,7 @@ def test_the_formula_has_the_covariance_of_the_posterior():
 
 def test_the_variance_comes_near_the_exact_one():
     basis, x, Y, noise, new, unseen = problem()
-    found = feature_posterior.solve(basis, x, Y, noise, x[:20], unseen, draws=2000, tolerance=1e-6)
+    found = feature_posterior.solve(basis, Seen(x, Y, noise), x[:20], unseen, 2000, descent=Descent(tolerance=1e-6))
     Phi, G = dense(basis, x, noise)
     Phi_new, _ = dense(basis, new, torch.ones_like(new[:, 0]))
     exact = (Phi_new * (Phi_new - Phi_new @ G @ Phi)).sum(1)
@@ -67,13 +68,13 @@ def test_the_variance_comes_near_the_exact_one():
 
 def test_without_draws_the_support_points_speak():
     basis, x, Y, noise, new, unseen = problem()
-    found = feature_posterior.solve(basis, x, Y, noise, x[:20], unseen, draws=0)
+    found = feature_posterior.solve(basis, Seen(x, Y, noise), x[:20], unseen, 0)
     assert torch.equal(found.latent(new)[1], found.spread.support(new).expand(-1, 2))
 
 
 def test_float32(device):
     basis, x, Y, noise, new, unseen = problem(400, 1000, torch.float32, device=device)
-    found = feature_posterior.solve(basis, x, Y, noise, x[:100], unseen, draws=16)
+    found = feature_posterior.solve(basis, Seen(x, Y, noise), x[:100], unseen, 16)
     mean, variance = found.latent(new)
     assert mean.dtype == variance.dtype == torch.float32 and bool((variance > 0).all())
 

@@ -7,6 +7,7 @@ from qsgp.bases import Fourier
 from qsgp.kernels import BY_NAME, hyperparameters
 from qsgp.likelihoods import pointwise as sites
 from qsgp.solvers import feature_dual, feature_newton
+from qsgp.solvers.feature_dual import Descent
 
 
 def problem(n=150, m=400, columns=1, dtype=torch.float64, name="rbf", orthogonal=False, device="cpu"):
@@ -29,7 +30,7 @@ def test_the_weights_are_those_of_the_dense_solve(name, support, m_tilde, orthog
     noise[::3] *= 4
     Phi = matrix(basis, x)
     A = torch.linalg.solve(Phi @ Phi.mT + torch.diag(noise), Y)
-    found = feature_dual.solve(basis, x, Y, noise, x[:support], m_tilde=m_tilde, passes=300, tolerance=1e-10)
+    found = feature_dual.solve(basis, x, Y, noise, x[:support], Descent(m_tilde=m_tilde, passes=300, tolerance=1e-10))
     torch.testing.assert_close(found.A, A, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(found.V, Phi.mT @ A, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(found.f, Phi @ Phi.mT @ A, rtol=1e-6, atol=1e-6)
@@ -55,24 +56,24 @@ def test_the_preconditioner_is_the_inverse_of_its_formula(support):
 
 def test_the_preconditioner_saves_passes():
     basis, x, Y, noise = problem(n=400, m=4000)
-    near = feature_dual.solve(basis, x, Y, noise, x[:200], tolerance=1e-3, passes=200)
-    far = feature_dual.solve(basis, x, Y, noise, x[:5], tolerance=1e-3, passes=200)
+    near = feature_dual.solve(basis, x, Y, noise, x[:200], Descent(tolerance=1e-3, passes=200))
+    far = feature_dual.solve(basis, x, Y, noise, x[:5], Descent(tolerance=1e-3, passes=200))
     assert near.residuals[-1] < 1e-3 and 3 * len(near.residuals) < len(far.residuals)
 
 
 def test_a_start_is_used_and_it_ends_when_told_to():
     basis, x, Y, noise = problem()
-    found = feature_dual.solve(basis, x, Y, noise, x[:30], tolerance=1e-8)
-    again = feature_dual.solve(basis, x, Y, noise, x[:30], tolerance=1e-6, first=found.A)
+    found = feature_dual.solve(basis, x, Y, noise, x[:30], Descent(tolerance=1e-8))
+    again = feature_dual.solve(basis, x, Y, noise, x[:30], Descent(tolerance=1e-6), first=found.A)
     assert len(again.residuals) == 1
-    cut = feature_dual.solve(basis, x, Y, noise, x[:30], tolerance=1e-8, halt=lambda: True)
+    cut = feature_dual.solve(basis, x, Y, noise, x[:30], Descent(tolerance=1e-8, halt=lambda: True))
     assert len(cut.residuals) == 1 and bool(cut.V.ne(0).any())
     torch.testing.assert_close(cut.V, matrix(basis, x).mT @ cut.A)
 
 
 def test_float32_with_little_noise(device):
     basis, x, Y, noise = problem(400, 1000, dtype=torch.float32, device=device)
-    found = feature_dual.solve(basis, x, Y, 0.005 * noise, x[:100], passes=200, tolerance=1e-3)
+    found = feature_dual.solve(basis, x, Y, 0.005 * noise, x[:100], Descent(passes=200, tolerance=1e-3))
     Phi = matrix(basis, x).double()
     A = torch.linalg.solve(Phi @ Phi.mT + torch.diag(0.005 * noise.double()), Y.double())
     wanted = Phi @ (Phi.mT @ A)
@@ -84,7 +85,7 @@ def test_what_cannot_be_solved_is_refused(without_shape_checks):
     with pytest.raises(ValueError, match="noise"):
         feature_dual.solve(basis, x, Y, 0 * noise, x[:10])
     with pytest.raises(ValueError, match="even m_tilde, got 7"):
-        feature_dual.solve(basis, x, Y, noise, x[:10], m_tilde=7)
+        feature_dual.solve(basis, x, Y, noise, x[:10], Descent(m_tilde=7))
     with pytest.raises(ValueError, match="curvature for each column"):
         feature_newton.solve(basis, x, Y, sites.softmax(), x[:10])
 
@@ -109,7 +110,9 @@ def test_slope_and_curvature_are_derivatives_of_the_value(site):
 def test_newton_finds_the_most_probable_weights():
     basis, x, Y, _ = problem(columns=2)
     labels = torch.where(Y > 0, 1.0, -1.0).double()
-    found = feature_newton.solve(basis, x, labels, sites.logistic(), x[:30], tolerance=1e-12, steps=60, passes=60)
+    found = feature_newton.solve(
+        basis, x, labels, sites.logistic(), x[:30], Descent(tolerance=1e-12, passes=60), steps=60
+    )
     Phi = matrix(basis, x)
     gradient = Phi.mT @ sites.logistic().slope(labels, Phi @ found.V) + found.V
     assert gradient.norm() < 1e-4 * found.V.norm()
@@ -118,6 +121,8 @@ def test_newton_finds_the_most_probable_weights():
 
 def test_newton_with_gaussian_sites_is_the_linear_solve():
     basis, x, Y, noise = problem()
-    newton = feature_newton.solve(basis, x, Y, sites.gaussian(0.02), x[:30], tolerance=1e-12, steps=60, passes=60)
-    linear = feature_dual.solve(basis, x, Y, noise, x[:30], tolerance=1e-10, passes=300)
+    newton = feature_newton.solve(
+        basis, x, Y, sites.gaussian(0.02), x[:30], Descent(tolerance=1e-12, passes=60), steps=60
+    )
+    linear = feature_dual.solve(basis, x, Y, noise, x[:30], Descent(tolerance=1e-10, passes=300))
     torch.testing.assert_close(newton.V, linear.V, rtol=1e-4, atol=1e-4)

@@ -74,9 +74,7 @@ def fit(
     """
     paths = find(files)
     check_output(output, paths)
-    if task == "auto" and likelihood != "auto":
-        task = "classification" if BY_NAME[likelihood].labels else "regression"
-    data = prepare(paths, Wanted(target, weight, columns, drop, categories), task, missing)
+    data = prepare(paths, Wanted(target, weight, columns, drop, categories), _task(task, likelihood), missing)
     for note in data.notes:
         say(note, quiet)
     parts = _split(len(data.y), holdout, _CALIBRATION if calibrate else 0.0, seed)
@@ -91,17 +89,25 @@ def fit(
         random_state=seed,
         checkpoint=None if checkpoint is None else str(checkpoint),
     )
-    X, y, weights = _part(data, parts["train"])
     if dry_run:
-        _show_plan(name, model.plan(X, y, weights), as_json)
-        return
+        _show_plan(name, model.plan(*_part(data, parts["train"])), as_json)
+    else:
+        _learn(model, data, parts, output, as_json=as_json, quiet=quiet)
+
+
+def _learn(
+    model: Any, data: Prepared, parts: dict[str, np.ndarray], output: Path, *, as_json: bool, quiet: bool
+) -> None:
+    """Train, calibrate, judge and say how it went; the model is written before anything else can go wrong."""
+    X, y, weights = _part(data, parts["train"])
+    name, judged, calibrated = type(model).__name__, len(parts["holdout"]) > 0, len(parts["calibration"]) > 0
     say(f"Training a {name} on {count(len(y))}. Ctrl-C keeps what was learned.", quiet)
     began = time.monotonic()
-    interrupted = train(model, X, y, weights, quiet=quiet, judge=_watch(data, parts["holdout"]) if holdout else None)
+    interrupted = train(model, X, y, weights, quiet=quiet, judge=_watch(data, parts["holdout"]) if judged else None)
     seconds = time.monotonic() - began
     model.columns_ = replace(data.columns, rows=len(y)).header()
-    _save(model, output)  # before anything else can go wrong
-    if calibrate and not interrupted:
+    _save(model, output)
+    if calibrated and not interrupted:
         model.calibrate(*_part(data, parts["calibration"])[:2])
         _save(model, output)
     found: dict[str, Any] = {"model": str(output), "estimator": name, "rows": len(y), "seconds": round(seconds, 3)}
@@ -111,13 +117,20 @@ def fit(
     found["rows_known"] = known
     if known < len(y):
         words += f"\nThe mean knows {known:,} of them, drawn at random: more with a larger --max-time."
-    if holdout and not interrupted:
+    if judged and not interrupted:
         found["holdout"] = scores.judge(model, [_part(data, parts["holdout"])[:2]])
         words += f"\nOn rows it has not seen:\n{scores.in_words(found['holdout'])}"
     show(found, as_json, words)
     if interrupted:
         say("Interrupted: the model is fitted as far as it came, and written.")
         raise typer.Exit(130)
+
+
+def _task(task: Task, likelihood: LikelihoodName) -> Task:
+    """A likelihood says what the target holds, unless the task is named."""
+    if task != "auto" or likelihood == "auto":
+        return task
+    return "classification" if BY_NAME[likelihood].labels else "regression"
 
 
 def _show_plan(estimator: str, plan: Any, as_json: bool) -> None:

@@ -47,7 +47,7 @@ def phi_v(
     """
     _check_columns("V", V, x)
     check_shape("V", V, (2 * len(frequencies), V.shape[1]), "Give one row for each cosine and each sine.")
-    return _features(x, frequencies, V, lengthscale, variance, total, precision, transpose=False)
+    return _amplitude(frequencies, variance, total) * _features(x, frequencies, V, lengthscale, precision, False)
 
 
 def phit_r(
@@ -63,7 +63,7 @@ def phit_r(
     """Phi^T R; arguments as for ``phi_v``."""
     _check_columns("R", R, x)
     check_rows(x=x, R=R)
-    return _features(x, frequencies, R, lengthscale, variance, total, precision, transpose=True)
+    return _amplitude(frequencies, variance, total) * _features(x, frequencies, R, lengthscale, precision, True)
 
 
 def k_v(
@@ -95,11 +95,10 @@ def _features(
     frequencies: Frequencies,
     V: Tensor,
     lengthscale: Tensor,
-    variance: Tensor,
-    total: int | None,
     precision: str,
     transpose: bool,
 ) -> Tensor:
+    """Products with cosines and sines; ``transpose``: of the features with rows."""
     check_choice("precision", precision, PRECISIONS)
     _check_inputs(x, lengthscale)
     omega, drawn = (None, frequencies) if isinstance(frequencies, Drawn) else (frequencies, None)
@@ -110,8 +109,11 @@ def _features(
     if drawn is not None and drawn.degrees == 1:
         precision = "wide"  # Cauchy: float32 would lose the angle of one feature in a thousand
     backend = cast(Backend, _backend(x, V) if len(frequencies) else reference)
-    product = Features.apply(backend, x, omega, drawn, V, lengthscale, precision, transpose)
-    return (2 * variance / (total or max(2 * len(frequencies), 1))).sqrt() * product
+    return Features.apply(backend, x, omega, drawn, V, lengthscale, precision, transpose)
+
+
+def _amplitude(frequencies: Frequencies, variance: Tensor, total: int | None) -> Tensor:
+    return (2 * variance / (total or max(2 * len(frequencies), 1))).sqrt()
 
 
 def _check_inputs(x: Tensor, lengthscale: Tensor, **others: Tensor) -> None:

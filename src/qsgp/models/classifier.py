@@ -286,8 +286,9 @@ class QSGPClassifier(_Classifier):
         Seconds that a fit may take. It also decides how many rows the solution at the rows knows. With None sizes are
         made for about a minute, and equal seeds give equal models.
     tol : float or "auto", default="auto"
-        When training ends: the relative change of the error of held-out rows over the last epochs (0.003; for classes, of
-        their density, 0.01). Steps end when the evidence lower bound gains less than this share over five records.
+        When training ends: the relative change of the error of held-out rows over the last epochs (0.003; for
+        classes, of their density, 0.01). Steps end when the evidence lower bound gains less than this share over five
+        records.
     max_memory : int or str, default="auto"
         Bytes, or a string such as "4GB", that a fit or a prediction may take beyond the data it is given. "auto" is
         half of what is free.
@@ -396,8 +397,9 @@ class QSRVMClassifier(_Classifier):
         Seconds that a fit may take. It also decides how many rows the solution at the rows knows. With None sizes are
         made for about a minute, and equal seeds give equal models.
     tol : float or "auto", default="auto"
-        When training ends: the relative change of the error of held-out rows over the last epochs (0.003; for classes, of
-        their density, 0.01). Steps end when the evidence lower bound gains less than this share over five records.
+        When training ends: the relative change of the error of held-out rows over the last epochs (0.003; for
+        classes, of their density, 0.01). Steps end when the evidence lower bound gains less than this share over five
+        records.
     max_memory : int or str, default="auto"
         Bytes, or a string such as "4GB", that a fit or a prediction may take beyond the data it is given. "auto" is
         half of what is free.

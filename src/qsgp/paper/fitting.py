@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from qsgp.checks import check_positive
 from qsgp.interrupt import deferred_interrupt
 from qsgp.paper.problem import Problem
 from qsgp.paper.settings import Settings
@@ -37,24 +36,21 @@ def fit(
     problem: Problem,
     settings: Settings,
     *,
-    state: State | None = None,
-    past: Fit | None = None,
+    past: Fit | State | None = None,
     evaluate: Callable[[State], dict[str, float]] | None = None,
     report: Callable[[dict[str, float]], bool | None] | None = None,
     save: Callable[[Fit], None] | None = None,
-    every: int = 100,
     max_seconds: float = float("inf"),
 ) -> Fit:
-    """Steps until ``settings.iterations`` or ``max_seconds``; a given ``state``, or a whole ``past``, goes on.
+    """Steps until ``settings.iterations`` or ``max_seconds``, from the beginning or from a ``past`` run or state.
 
-    Every ``every`` steps a record is made: iteration, seconds, the mean sampled ELBO since the last one, and what
-    ``evaluate`` adds; ``report`` is told and may end the run by returning True. Draws depend on (seed, iteration)
+    Every ``settings.every`` steps a record is made: iteration, seconds, the mean sampled ELBO since the last one, and
+    what ``evaluate`` adds; ``report`` is told and may end the run by returning True. Draws depend on (seed, iteration)
     alone, so an interrupted run ends where a whole one would. ``save`` is called after every step. Ctrl-C ends the
     loop after the step it falls in, with all that was learned.
     """
-    check_positive("every", every, "Ask for a record every 100 steps, for example.")
-    if past is not None or state is not None:
-        result = past or Fit(state)  # type: ignore[arg-type]
+    if past is not None:
+        result = past if isinstance(past, Fit) else Fit(past)
         check_problem(problem, settings)
         check_state(problem, settings, result.state)
     else:
@@ -68,7 +64,7 @@ def fit(
             result.pending.append(torch.stack(list(info.terms.values())).sum().detach())
             result.interrupted = interrupt.is_set()
             last = result.state.t == settings.iterations or result.interrupted
-            if last or result.state.t % every == 0:
+            if last or result.state.t % settings.every == 0:
                 result.seconds = before + time.perf_counter() - began
                 _record(result, settings, evaluate)
                 result.stopped = bool(report and report(result.history[-1]))

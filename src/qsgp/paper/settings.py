@@ -33,10 +33,12 @@ class Settings:
     bound: Bound = "B"
     replacement: bool = False
     seed: int = 0
+    every: int = 100  # steps to a record of the run
 
     def __post_init__(self) -> None:
         check_choice("mean_update", self.mean_update, get_args(MeanUpdate))
         check_choice("control", self.control, get_args(Control))
         check_choice("bound", self.bound, get_args(Bound))
+        check_positive("every", self.every, "Ask for a record every 100 steps, for example.")
         check_positive("rate", self.rate, "Steps go down the gradient; the paper's rate is 0.1.")
         check_positive("final", self.final, "Rates decay to this part of themselves; use 1.0 for constant rates.")

@@ -5,8 +5,8 @@ its covariance is Sigma = (I + Phi^T D^-1 Phi)^-1 exactly. The systems of all dr
 gives the mean (`feature_dual`), so that they share its features.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -18,46 +18,37 @@ from qsgp.likelihoods import Gaussian
 from qsgp.posteriors.posteriors import FourierWeights
 from qsgp.posteriors.spread import Spread
 from qsgp.solvers import feature_dual
-from qsgp.solvers.feature_dual import Features
+from qsgp.solvers.feature_dual import USUAL, Descent, Features
 from qsgp.solvers.pathwise import noise_draws
+
+
+class Seen(NamedTuple):
+    """What is known: inputs, targets, and the noise variance of each row."""
+
+    x: Float[Tensor, "n d"]
+    Y: Float[Tensor, "n o"]
+    noise: Float[Tensor, " n"]
 
 
 def solve(
     basis: Fourier,
-    x: Float[Tensor, "n d"],
-    Y: Float[Tensor, "n o"],
-    noise: Float[Tensor, " n"],
+    seen: Seen,
     U: Float[Tensor, "p d"],
     unseen: Float[Tensor, "h d"],
-    *,
     draws: int = 64,
     seed: int = 0,
-    m_tilde: int | None = None,
-    passes: int = 100,
-    tolerance: float = 1e-2,
-    precision: str = "default",
-    halt: Callable[[], bool] = lambda: False,
+    descent: Descent = USUAL,
 ) -> FourierWeights:
     """Mean and ``draws`` from one solve; ``U`` are support points, ``unseen`` inputs like those to come.
 
     Rows of ``x`` will not do for ``unseen``: there draws are closer together than the support points expect, and the
     blend (`pathwise.fit_blend`) would be too narrow elsewhere. No targets are needed for them.
     """
+    x, Y, noise = seen
     W = weight_draws(basis.m, draws, seed, x)
-    features = Features.of(basis, x, m_tilde, precision)
+    features = Features.of(basis, x, descent.m_tilde, descent.precision)
     perturbed = features.times(W) + noise.sqrt()[:, None] * noise_draws(len(x), draws, seed, x)
-    V = feature_dual.solve(
-        basis,
-        x,
-        torch.cat([Y, perturbed], 1),
-        noise,
-        U,
-        m_tilde=m_tilde,
-        passes=passes,
-        tolerance=tolerance,
-        precision=precision,
-        halt=halt,
-    ).V
+    V = feature_dual.solve(basis, x, torch.cat([Y, perturbed], 1), noise, U, descent).V
     outputs = Y.shape[1]
     V[:, outputs:] = W - V[:, outputs:]
     of_a_row = 1 / (1 / noise).mean()

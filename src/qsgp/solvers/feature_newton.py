@@ -5,8 +5,6 @@ f - s/w in each column: (Phi Phi^T + W^-1) A = f - W^-1 s. It is solved by `feat
 so that outer steps cost no product of their own.
 """
 
-from collections.abc import Callable
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -14,9 +12,10 @@ from torch import Tensor
 from qsgp.bases import Fourier
 from qsgp.checks import check_rows
 from qsgp.likelihoods.pointwise import Site
-from qsgp.solvers.feature_dual import FeatureDual, Features, Nystrom, descend
+from qsgp.solvers.feature_dual import Descent, FeatureDual, Features, Nystrom, descend
 
 INNER = 0.2  # of its first residual is left when a step ends: the next one has another target
+FEW_PASSES = Descent(passes=10)
 LEAST = 1e-4  # curvature below which a row counts as decided; its noise would have no digits left in float32
 
 
@@ -26,23 +25,18 @@ def solve(
     Y: Float[Tensor, "n c"],
     site: Site,
     U: Float[Tensor, "p d"],
-    *,
-    m_tilde: int | None = None,
+    descent: Descent = FEW_PASSES,
     steps: int = 20,
-    passes: int = 10,
-    tolerance: float = 1e-2,
-    precision: str = "default",
-    halt: Callable[[], bool] = lambda: False,
 ) -> FeatureDual:
     """A, f = Phi V and V = Phi^T A that minimise sum site(Y, f) + |V|^2 / 2, by at most ``steps`` Newton steps.
 
-    Each takes at most ``passes`` over the features; the search ends when no column gains more than ``tolerance`` times
-    its objective, or when ``halt`` says so.
+    Each takes at most ``descent.passes`` over the features; the search ends when no column gains more than
+    ``descent.tolerance`` times its objective, or when ``descent.halt`` says so.
     """
     check_rows(x=x, Y=Y)
     if site.curvature is None:
         raise ValueError("Expected a site with a curvature for each column, got none. Train it by steps over blocks.")
-    features = Features.of(basis, x, m_tilde, precision)
+    features = Features.of(basis, x, descent.m_tilde, descent.precision)
     A, f = torch.zeros_like(Y), torch.zeros_like(Y)
     value = _objective(site, Y, A, f)
     residuals: list[float] = []
@@ -51,12 +45,12 @@ def solve(
         target = f - noise * site.slope(Y, f)
         preconditioner = Nystrom.build(features, noise, U)
         enough = INNER * (target - f - noise * A).norm(dim=0)
-        A_new, f_new, own = descend(features, preconditioner, A, f, target, noise, passes, enough, halt)
+        A_new, f_new, own = descend(features, preconditioner, (A, f), target, noise, enough, descent)
         residuals += own
         step, new = _shortened(site, Y, A, f, A_new - A, f_new - f, value)
         A, f = A + step * (A_new - A), f + step * (f_new - f)
         gain, value = value - new, new
-        if halt() or bool((gain <= tolerance * value.abs()).all()):
+        if descent.halt() or bool((gain <= descent.tolerance * value.abs()).all()):
             break
     return FeatureDual(A, f, features.transposed(A), residuals)
 

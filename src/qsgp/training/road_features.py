@@ -23,6 +23,7 @@ from qsgp.posteriors import solved_features as feature_posterior
 from qsgp.posteriors.posteriors import FourierWeights
 from qsgp.posteriors.spread import FEW
 from qsgp.solvers.dual import spectral
+from qsgp.solvers.feature_dual import Descent
 from qsgp.training.held_out import watched
 from qsgp.training.safeguard import MORE_TIME, Shuffled, exact_of_some, judges, never_worse
 from qsgp.training.task import Task
@@ -62,17 +63,12 @@ def _solved(
     some = distinct(rows.x, torch.arange(rows.n), sizes.support_points).to(rows.x.device)
     return feature_posterior.solve(
         Fourier(kernel, sizes.m, seed=options.seed),
-        rows.x,
-        rows.Y,
-        noise.noise_variance / rows.weight,
+        feature_posterior.Seen(rows.x, rows.Y, noise.noise_variance / rows.weight),
         rows.x[some],
         unseen,
-        draws=sizes.draws,
-        seed=options.seed,
-        m_tilde=sizes.batch_features // 2 * 2,
-        passes=options.max_iter or 100,
-        tolerance=_RESIDUAL,
-        halt=_InTime(task.halt),
+        sizes.draws,
+        options.seed,
+        Descent(sizes.batch_features // 2 * 2, options.max_iter or 100, _RESIDUAL, halt=_InTime(task.halt)),
     )
 
 

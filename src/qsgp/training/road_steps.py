@@ -38,6 +38,7 @@ def train(task: Task, kernel: Kernel, likelihood: Likelihood) -> Trained:
         known = exact_of_some(table.rows, table.kernel, table.likelihood, task.sizes, task.halt)
     problem = make_problem(task, table)
     settings = make_settings(problem, task.options, task.sizes)
+    settings = replace(settings, every=max(1, settings.iterations // _RECORDS))
     result = _fitted(task, problem, settings, (kernel, likelihood))
     if result.interrupted:
         again = " Fit again with the same checkpoint folder to go on." if task.store is not None else ""
@@ -93,7 +94,6 @@ def _fitted(task: Task, problem: Problem, settings: Settings, learned: tuple[Ker
             problem,
             settings,
             past=past,
-            every=max(1, settings.iterations // _RECORDS),
             report=_Watch(task, problem, past),
             save=save,
             max_seconds=_AT_ONCE if task.halt() else task.halt.left,
