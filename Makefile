@@ -7,6 +7,9 @@ RESULTS ?= results
 BIN := .venv/bin
 GPU := PYTHONPATH=src $(PYTHON)
 READY := .venv/.ready
+FAST := "not slow and not browser and not documents"
+# Tests of the whole library, as users run it: shapes are checked in those of the rooms.
+WHOLE := models judges cli door documents
 
 # Benchmark data laid beside the checkout are found without setting anything.
 QSGP_DATA ?= $(abspath $(wildcard ../shared/data))
@@ -27,7 +30,8 @@ demo: $(READY)
 	$(BIN)/python -m qsgp demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -n $(JOBS) -m "not slow and not browser and not documents"
+	$(BIN)/python -m pytest -n $(JOBS) -m $(FAST) $(addprefix --ignore=tests/,$(WHOLE))
+	QSGP_SHAPES=off $(BIN)/python -m pytest -n $(JOBS) -m $(FAST) $(addprefix tests/,$(WHOLE))
 
 # One honest test of every room and all that average over every draw: under 90 s on two cores.
 quick: $(READY)
@@ -35,7 +39,7 @@ quick: $(READY)
 
 # Batteries of minutes: run after the tests by .ci/run.
 test-slow: $(READY)
-	$(BIN)/python -m pytest -n $(JOBS) -m "slow and not bench"
+	QSGP_SHAPES=off $(BIN)/python -m pytest -n $(JOBS) -m "slow and not bench"
 
 # The report in a real browser: needs Chromium (Debian and Ubuntu: apt-get install chromium).
 test-browser: $(READY)

@@ -1,6 +1,7 @@
 """Shared by all tests: shapes checked at run time, one thread, one fixture for devices."""
 
 import importlib.util
+import os
 import re
 from pathlib import Path
 
@@ -13,8 +14,10 @@ def available(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
 
 
-# Must stand before the first import of qsgp. A host with a GPU may lack beartype: the tests then run unchecked.
-if available("beartype"):
+# Must stand before the first import of qsgp. A host with a GPU may lack beartype: the tests then run unchecked. Checks
+# double the time of whole fits, which repeat the calls that the tests of the rooms below have checked: `make test` leaves
+# them out there.
+if available("beartype") and os.environ.get("QSGP_SHAPES") != "off":
     jaxtyping.install_import_hook("qsgp", "beartype.beartype")
 
 # Test problems are small: more threads only wait for each other, minutes of it when the cores are shared.
