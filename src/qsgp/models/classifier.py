@@ -337,7 +337,7 @@ class QSGPClassifier(_Classifier):
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the inputs; only if the training data had names.
     columns_ : dict
-        How `qsgp fit` turned the columns of a file into numbers; only for models of the command line.
+        How columns of a file, or of a table with categories, become numbers; only for models of such data.
 
     See Also
     --------
@@ -450,7 +450,7 @@ class QSRVMClassifier(_Classifier):
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the inputs; only if the training data had names.
     columns_ : dict
-        How `qsgp fit` turned the columns of a file into numbers; only for models of the command line.
+        How columns of a file, or of a table with categories, become numbers; only for models of such data.
 
     See Also
     --------

@@ -345,7 +345,7 @@ class QSGPRegressor(_Regressor):
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the inputs; only if the training data had names.
     columns_ : dict
-        How `qsgp fit` turned the columns of a file into numbers; only for models of the command line.
+        How columns of a file, or of a table with categories, become numbers; only for models of such data.
 
     See Also
     --------
@@ -461,7 +461,7 @@ class QSRVMRegressor(_Regressor):
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the inputs; only if the training data had names.
     columns_ : dict
-        How `qsgp fit` turned the columns of a file into numbers; only for models of the command line.
+        How columns of a file, or of a table with categories, become numbers; only for models of such data.
 
     See Also
     --------

@@ -1,4 +1,6 @@
-"""The plan of a fit: which road it takes, with which sizes, in how much memory, and why. Made here and nowhere else.
+"""The plan of a fit: which road it takes, with which sizes, in how much memory, and why.
+
+Roads are chosen here, sizes in `sizes`; where the clock of a CPU decides, `rows_start` may take fewer rows later.
 
 A plan is made from the keywords, the shape of the data and the machine before any work is done; a model keeps it as
 ``plan_``. Its sentences are in `plan_words`.
