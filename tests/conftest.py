@@ -15,8 +15,7 @@ def available(package: str) -> bool:
 
 
 # Must stand before the first import of qsgp. A host with a GPU may lack beartype: the tests then run unchecked. Checks
-# double the time of whole fits, which repeat the calls that the tests of the rooms below have checked: `make test` leaves
-# them out there.
+# double the time of whole fits, whose calls the tests of the rooms have checked: `make test` leaves them out there.
 if available("beartype") and os.environ.get("QSGP_SHAPES") != "off":
     jaxtyping.install_import_hook("qsgp", "beartype.beartype")
 

@@ -10,14 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from programs import write_houses
 
+pytest.importorskip("pandas")
 pytest.importorskip("typer")
 pytest.importorskip("rich")
 
+import pandas as pd
 from typer.testing import CliRunner, Result
 
 from qsgp import QSGPRegressor, load

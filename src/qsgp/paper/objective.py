@@ -70,7 +70,9 @@ def loss(
     wanted = settings.control != "none" or problem.needs_support
     values = support_values(problem, state, columns) if wanted else None
     drawn = Drawn.of(problem, batch, columns, state.named(touched), theta)
-    if (sigma2 := drawn.likelihood.noise_variance) is not None and drawn.likelihood.fixed_sites:
+    if drawn.likelihood.fixed_sites:
+        sigma2 = drawn.likelihood.noise_variance
+        assert sigma2 is not None
         terms = gaussian_terms(drawn, sigma2, values, settings.control)
     else:
         assert values is not None
@@ -333,7 +335,8 @@ def constant_terms(drawn: Drawn) -> dict[str, Tensor]:
         return {"constant": drawn.outputs * (-m / len(drawn.s) * drawn.s.log().sum() - m)}
     sigma2 = likelihood.noise_variance
     assert sigma2 is not None
-    constant = sum(theorems.constant_loss(target, drawn.s, sigma2, n, m) for target in drawn.weighted().y.mT)
+    y = drawn.y if weight is None else weight.sqrt()[:, None] * drawn.y
+    constant = sum(theorems.constant_loss(target, drawn.s, sigma2, n, m) for target in y.mT)
     if weight is not None:  # n log(2 pi sigma2) counts every point once
         constant = constant + drawn.outputs * n * (weight.mean() - 1) * torch.log(2 * math.pi * sigma2)
     return {"constant": torch.as_tensor(constant)}

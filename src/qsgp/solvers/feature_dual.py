@@ -72,8 +72,11 @@ class Features:
         for first in range(0, self.basis.m, self.m_tilde):
             end = min(first + self.m_tilde, self.basis.m)
             part = slice(first // 2, end // 2)
-            drawn = engine.drawn(self.basis.kernel, self.basis.seed, part.start, part.stop - part.start)
-            yield slice(first, end), drawn if self.omega is None else self.omega[part]
+            if self.omega is None:
+                drawn = engine.drawn(self.basis.kernel, self.basis.seed, part.start, part.stop - part.start)
+                yield slice(first, end), drawn
+            else:
+                yield slice(first, end), self.omega[part]
 
     def times(self, V: Float[Tensor, "m c"], x: Float[Tensor, "t d"] | None = None) -> Float[Tensor, "t c"]:
         """Phi V, at ``x`` when given."""

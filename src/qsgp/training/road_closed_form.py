@@ -10,6 +10,7 @@ from qsgp.interfaces import Kernel, Likelihood
 from qsgp.posteriors.posteriors import ClosedForm
 from qsgp.training.exact import affordable
 from qsgp.training.options import LEARN_POINTS
+from qsgp.training.precision import put
 from qsgp.training.task import Task
 from qsgp.training.trained import Trained
 
@@ -40,4 +41,5 @@ def stopped_early(task: Task, kernel: Kernel, likelihood: Likelihood) -> Trained
         stacklevel=3,
     )
     x, Y, weight = (part.double() for part in task.rows.take(rows))
-    return Trained(ClosedForm.build(kernel, likelihood, x, Y, weight))
+    # those of a run that goes on were stored on the device it had
+    return Trained(ClosedForm.build(put(kernel, x), put(likelihood, x), x, Y, weight))

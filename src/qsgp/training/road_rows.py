@@ -52,7 +52,9 @@ def train(task: Task, kernel: Kernel, likelihood: Likelihood, limits: Limits = L
         if not worth_epochs(given, exact):
             return run.without_epochs(given, exact)
         state = run.ready(given, exact)
-    state = run.epochs(state, limits)
+    held = [state]
+    del state  # of no use once epochs have begun, and its matrices are as large as the data
+    state = run.epochs(held.pop(), limits)
     posterior = joined(run.task, state)
     if posterior is state.best and state.best_is_exact:
         warn_of_few(run.task, state.exact_rows, state)

@@ -53,7 +53,7 @@ class Store:
 
     def resumed(self, number: int) -> None:
         """Training goes on from the stored state of that number."""
-        self._saved_at = number
+        self._saved_at, self.saved = number, None  # its matrices are as large as the data
         warnings.warn(f"Resumed from {self._unit} {number} in {self._checkpoints.folder}.", stacklevel=5)
 
     def wants(self, number: int, now: bool = False) -> bool:
