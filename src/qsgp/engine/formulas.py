@@ -20,14 +20,13 @@ class Formula:
     """A kernel of unit variance and lengthscale: rho as a function of the distance r."""
 
     profile: Callable[[Tensor], Tensor]
-    # rho and -rho'(r) / r as functions of r^2, which they may overwrite; None: the slope comes from autograd
-    value_and_slope: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None
+    own_slope: Callable[[Tensor], Tensor] | None = None  # d rho / d (r^2); None: from autograd
     steep: bool = False  # rho'(r) / r is infinite at r = 0
 
     def slope(self, r: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """d rho / d (r^2) = rho'(r) / (2 r)."""
-        if self.value_and_slope is not None:
-            return -0.5 * self.value_and_slope(r.square())[1]
+        if self.own_slope is not None:
+            return self.own_slope(r)
         with torch.enable_grad():
             at = r.detach().clamp_min(torch.finfo(r.dtype).tiny ** 0.5).requires_grad_()
             (derivative,) = torch.autograd.grad(self.profile(at).sum(), at)

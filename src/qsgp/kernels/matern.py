@@ -37,6 +37,11 @@ class Matern12:
         return torch.exp(-r)
 
     @staticmethod
+    def slope(r: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+        """There is none at r = 0; its share of a gradient, of order r, is zero."""
+        return torch.where(r > 1e-150, -0.5 * torch.exp(-r) / r, 0)
+
+    @staticmethod
     def value_and_slope(squared: Float[Tensor, "*s"]) -> tuple[Float[Tensor, "*s"], Float[Tensor, "*s"]]:
         """There is no slope at r = 0; its share of a gradient, of order r, is zero."""
         r = squared.sqrt_()
@@ -71,6 +76,10 @@ class Matern32:
         return (1 + s) * torch.exp(-s)
 
     @staticmethod
+    def slope(r: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+        return torch.exp(-math.sqrt(3) * r).mul_(-1.5)
+
+    @staticmethod
     def value_and_slope(squared: Float[Tensor, "*s"]) -> tuple[Float[Tensor, "*s"], Float[Tensor, "*s"]]:
         s = squared.sqrt_().mul_(math.sqrt(3))
         decay = torch.exp(-s)
@@ -102,6 +111,11 @@ class Matern52:
     def profile(r: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
         s = math.sqrt(5) * r
         return (1 + s + s.square() / 3) * torch.exp(-s)
+
+    @staticmethod
+    def slope(r: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+        s = math.sqrt(5) * r
+        return torch.exp(-s).mul_(-5 / 6 * (1 + s))
 
     @staticmethod
     def value_and_slope(squared: Float[Tensor, "*s"]) -> tuple[Float[Tensor, "*s"], Float[Tensor, "*s"]]:

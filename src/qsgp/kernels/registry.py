@@ -33,8 +33,9 @@ _NEEDED = ("name", "words", "degrees", "profile", "frequencies", "diag", "parame
 def register(kernel: K) -> K:
     """Make a class of kernels known by its ``name``; to be used as a decorator.
 
-    The engine computes products by its ``profile``. Three more attributes are optional: ``value_and_slope`` and
-    ``shape_of_slope`` make searches of hyperparameters faster, ``steep`` is for a kernel with an edge at r = 0.
+    The engine computes products by its ``profile``. Four more attributes are optional: ``slope``, ``value_and_slope``
+    and ``shape_of_slope`` make gradients and searches of hyperparameters faster, ``steep`` is for a kernel with an edge
+    at r = 0.
     """
     lacking = [each for each in _NEEDED if not hasattr(kernel, each)]
     if lacking:
@@ -48,7 +49,7 @@ def register(kernel: K) -> K:
             f"{BY_NAME[kernel.name].__name__}. Choose another name."
         )
     BY_NAME[kernel.name] = kernel
-    own = getattr(kernel, "value_and_slope", None)
+    own = getattr(kernel, "slope", None)
     FORMULAS[kernel.name] = Formula(kernel.profile, own, getattr(kernel, "steep", False))
     return kernel
 

@@ -36,6 +36,10 @@ class SquaredExponential:
         return torch.exp(-0.5 * r.square())
 
     @staticmethod
+    def slope(r: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+        return torch.exp(-0.5 * r.square()).mul_(-0.5)
+
+    @staticmethod
     def value_and_slope(squared: Float[Tensor, "*s"]) -> tuple[Float[Tensor, "*s"], Float[Tensor, "*s"]]:
         value = torch.exp(squared.mul_(-0.5))
         return value, value
