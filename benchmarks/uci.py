@@ -15,14 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from peer_models import Task, svgp_of
 from qsgp import QSGPRegressor, datasets
 from small import halves
 from table import Collected, arguments
-
-try:
-    import gpytorch
-except ImportError:  # only the peer needs it
-    gpytorch = None
 
 SETS = ["kin40k", "protein", "keggdirected", "keggundirected", "pol", "elevators"]
 
@@ -115,44 +111,9 @@ def exact(x: np.ndarray, y: np.ndarray, x_new: np.ndarray, seconds: float, devic
 
 
 def svgp(x: np.ndarray, y: np.ndarray, x_new: np.ndarray, seconds: float, device: str) -> Found:
-    if gpytorch is None:
-        raise SystemExit("Expected GPyTorch for the model svgp, got none. Install it, or leave svgp out of --models.")
-    torch.manual_seed(0)
-    rows, target, new = (torch.tensor(table, dtype=torch.float32, device=device) for table in (x, y, x_new))
     began = time.perf_counter()
-    model = Inducing(rows[torch.randperm(len(rows))[:512]]).to(device)
-    likelihood = gpytorch.likelihoods.GaussianLikelihood().to(device)
-    optimiser = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=0.01)
-    bound = gpytorch.mlls.VariationalELBO(likelihood, model, len(rows))
-    while time.perf_counter() - began < seconds:
-        for batch in torch.randperm(len(rows), device=device).split(1024):
-            optimiser.zero_grad()
-            (-bound(model(rows[batch]), target[batch])).backward()
-            optimiser.step()
-            if time.perf_counter() - began >= seconds:
-                break
-    fitted = time.perf_counter()
-    model.eval()
-    likelihood.eval()
-    with torch.no_grad():
-        predicted = [likelihood(model(part)) for part in new.split(1024)]
-    mean = torch.cat([part.mean for part in predicted]).double().cpu().numpy()
-    deviation = torch.cat([part.stddev for part in predicted]).double().cpu().numpy()
-    return Found(mean, deviation, fitted - began, time.perf_counter() - fitted)
-
-
-if gpytorch is not None:
-
-    class Inducing(gpytorch.models.ApproximateGP):
-        def __init__(self, points: torch.Tensor) -> None:
-            q = gpytorch.variational.CholeskyVariationalDistribution(len(points))
-            super().__init__(gpytorch.variational.VariationalStrategy(self, points, q, learn_inducing_locations=True))
-            self.mean_module = gpytorch.means.ConstantMean()
-            kernel = gpytorch.kernels.MaternKernel(nu=1.5, ard_num_dims=points.shape[1])
-            self.covar_module = gpytorch.kernels.ScaleKernel(kernel)
-
-        def forward(self, x: torch.Tensor) -> Any:
-            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+    found = svgp_of(512)(Task(x, y, x_new, seconds, device))
+    return Found(found.mean, found.deviation, found.fit_s, time.perf_counter() - began - found.fit_s)
 
 
 MODELS = {"qsgp": qsgp, "calibrated": calibrated, "exact": exact, "svgp": svgp}

@@ -11,7 +11,7 @@ import typer
 from qsgp.cli.talk import say
 
 _SOURCE = Path(__file__).parents[2]
-_NO_BENCHMARKS = {"table", "battery_problems", "battery_verdict"}  # what the others share
+_NO_BENCHMARKS = {"table", "battery_problems", "battery_verdict", "peer_models"}  # what the others share
 
 
 def bench(
