@@ -204,7 +204,7 @@ def test_a_lost_row_is_seen(result: str) -> None:
         ),
         ("| Remark 2 |", "| Remark 1 |", results_amiss, "Remark 1 has several rows"),
         (
-            "not yet: left to future work in the paper; hyperparameters of inducing points stay fixed",
+            "`qsgp.paper.log_determinant.log_determinant`",
             "not yet",
             cells_amiss,
             "gives no reason",

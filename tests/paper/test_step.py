@@ -256,7 +256,7 @@ def to_device(problem, device):
 
 
 def test_a_dense_prior_cannot_learn_hyperparameters():
-    with pytest.raises(ValueError, match="diagonal S.*Inducing has a dense one.*learn_hyperparameters=False"):
+    with pytest.raises(ValueError, match="Inducing has a dense S.*determinant_rows.*learn_hyperparameters=False"):
         start(make_problem("inducing"), Settings(learn_hyperparameters=True))
 
 

@@ -7,6 +7,7 @@ puts them together, `step` differentiates it, `fit` repeats that. `blocks` is a 
 from qsgp.paper import blocks, bounds, control_variates, dense, objective, theorems
 from qsgp.paper.chevron import Chevron
 from qsgp.paper.fitting import Fit, fit
+from qsgp.paper.log_determinant import nearest_earlier
 from qsgp.paper.prediction import Prediction, augment, predict, relevance_vectors
 from qsgp.paper.problem import Problem
 from qsgp.paper.sampling import Batch, draw, step_generator
@@ -33,6 +34,7 @@ __all__ = [
     "dense",
     "draw",
     "fit",
+    "nearest_earlier",
     "objective",
     "predict",
     "relevance_vectors",

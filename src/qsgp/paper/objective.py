@@ -13,6 +13,7 @@ from torch import Tensor
 
 from qsgp.interfaces import DensePriorBasis, Likelihood, Parameters
 from qsgp.paper import bounds, control_variates, theorems
+from qsgp.paper.log_determinant import log_determinant
 from qsgp.paper.problem import Problem, at_hyperparameters
 from qsgp.paper.sampling import Batch
 from qsgp.paper.settings import Control, Settings
@@ -107,6 +108,7 @@ class Drawn:
     Phi: Float[Tensor, "l drawn"]
     s: Float[Tensor, " drawn"]  # diagonal of S
     S_ji: Float[Tensor, "j i"] | None  # block of a dense S
+    log_S: Float[Tensor, ""] | None  # of a dense S, where it is estimated
     n: int
     m: int
 
@@ -119,10 +121,12 @@ class Drawn:
         log_c = rows.log_c[at]
         V = torch.cat([rows.mu[at], chevron.dense_columns(index, rows.L[at], log_c)], 1)
         s = basis.precision_diag(index) if rows.log_s is None else rows.log_s[at].exp()
-        S_ji = None
+        S_ji = log_S = None
         if isinstance(basis, DensePriorBasis):
             i, j = batch.split(torch.arange(len(index), device=index.device))[:2]
             S_ji = basis.precision(columns[j], columns[i])
+            if batch.looked is not None and problem.earlier is not None:
+                log_S = log_determinant(basis, problem.earlier, batch.looked)
         return cls(
             batch,
             x,
@@ -135,6 +139,7 @@ class Drawn:
             basis.features(x, columns),
             s,
             S_ji,
+            log_S,
             problem.source.n,
             basis.m,
         )
@@ -327,16 +332,20 @@ def site_curvature(drawn: Drawn, values: SupportValues | None) -> Float[Tensor, 
 
 
 def constant_terms(drawn: Drawn) -> dict[str, Tensor]:
-    """Proposition 2; for other likelihoods its part without data. None for a dense S: log |S| is not estimated."""
-    n, m, likelihood, weight = drawn.n, drawn.m, drawn.likelihood, drawn.weight
-    if drawn.S_ji is not None:
+    """Proposition 2; for other likelihoods its part without data. None for a dense S whose log |S| is not estimated."""
+    n, m, likelihood, weight, log_S = drawn.n, drawn.m, drawn.likelihood, drawn.weight, drawn.log_S
+    if drawn.S_ji is not None and log_S is None:
         return {}
     if not likelihood.fixed_sites:
-        return {"constant": drawn.outputs * (-m / len(drawn.s) * drawn.s.log().sum() - m)}
+        log_S = m / len(drawn.s) * drawn.s.log().sum() if log_S is None else log_S
+        return {"constant": drawn.outputs * (-log_S - m)}
     sigma2 = likelihood.noise_variance
     assert sigma2 is not None
     y = drawn.y if weight is None else weight.sqrt()[:, None] * drawn.y
-    constant = sum(theorems.constant_loss(target, drawn.s, sigma2, n, m) for target in y.mT)
+    if log_S is None:
+        constant = sum(theorems.constant_loss(target, drawn.s, sigma2, n, m) for target in y.mT)
+    else:
+        constant = sum(theorems.constant_loss_dense(target, log_S, sigma2, n, m) for target in y.mT)
     if weight is not None:  # n log(2 pi sigma2) counts every point once
         constant = constant + drawn.outputs * n * (weight.mean() - 1) * torch.log(2 * math.pi * sigma2)
     return {"constant": torch.as_tensor(constant)}

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from jaxtyping import Int
 from torch import Tensor
 
 from qsgp.interfaces import Basis, Likelihood, Source
@@ -18,6 +19,7 @@ class Problem:
     likelihood: Likelihood
     covariance: Chevron
     support: Support
+    earlier: Int[Tensor, "m b"] | None = None  # `log_determinant.nearest_earlier`: a dense S that learns needs it
 
     @property
     def needs_support(self) -> bool:

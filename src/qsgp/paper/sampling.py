@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from qsgp.checks import check_sample_size
+from qsgp.paper.log_determinant import Looked
 
 _ODD = 0x9E3779B97F4A7C15  # golden-ratio multiplier: consecutive steps get unrelated generator seeds
 
@@ -16,7 +17,8 @@ class Batch:
     """One draw: l points; i, j (and r) basis functions, mutually independent.
 
     ``drawn`` is i, j, r one after the other, the order in which features are evaluated. ``touched`` are its
-    distinct values; ``at`` says where each drawn function sits in them.
+    distinct values; ``at`` says where each drawn function sits in them. ``looked`` are rows of a dense S, for its
+    log-determinant.
     """
 
     l: Int[Tensor, " l"]
@@ -25,6 +27,7 @@ class Batch:
     touched: Int[Tensor, " touched"]
     at: Int[Tensor, " drawn"]
     repeats: Int[Tensor, " touched"]
+    looked: Looked | None = None
 
     def share(self, dtype: torch.dtype) -> Float[Tensor, " drawn"]:
         """1 / (times the function was drawn): sums over ``drawn`` weighted so are sums over ``touched``."""

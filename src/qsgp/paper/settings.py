@@ -27,6 +27,7 @@ class Settings:
     final: float = 0.01  # both rates decay exponentially to this part of themselves
     frozen: float = 0.1  # part of the iterations before hyperparameters move
     learn_hyperparameters: bool = False
+    determinant_rows: int = 0  # rows of a dense S for its log-determinant; hyperparameters of such a basis need some
     learned: str = ""  # only hyperparameters whose names begin so: "likelihood" leaves the kernel alone
     mean_update: MeanUpdate = "adagrad"
     control: Control = "gram"

@@ -72,10 +72,12 @@ def check_state(problem: Problem, settings: Settings, state: State) -> None:
 def check_problem(problem: Problem, settings: Settings) -> None:
     """The parts of a problem fit together."""
     basis, U = problem.basis, problem.support.U
-    if settings.learn_hyperparameters and not basis.diagonal:
+    estimated = settings.determinant_rows and problem.earlier is not None
+    if settings.learn_hyperparameters and not basis.diagonal and not estimated:
         raise ValueError(
-            f"Empirical Bayes needs a diagonal S (Proposition 2); {type(basis).__name__} has a dense one. "
-            "Keep the hyperparameters fixed (learn_hyperparameters=False) or use a Fourier, grid or RVM basis."
+            f"Empirical Bayes needs log |S|, and {type(basis).__name__} has a dense S. Have it estimated "
+            "by Settings(determinant_rows=32) and Problem(..., earlier=nearest_earlier(basis)), keep the "
+            "hyperparameters fixed (learn_hyperparameters=False) or use a Fourier, grid or RVM basis."
         )
     if settings.mean_update == "newton" and not basis.diagonal:
         raise ValueError(

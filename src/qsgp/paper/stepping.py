@@ -5,6 +5,7 @@ elements is made; the table is changed in place at the touched rows.
 """
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -12,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from qsgp.paper import control_variates
+from qsgp.paper.log_determinant import level_sizes, look
 from qsgp.paper.objective import Drawn, Estimate, SupportValues, loss, site_curvature
 from qsgp.paper.optimisers import adagrad, adam, block_newton, decayed
 from qsgp.paper.problem import Problem
@@ -68,7 +70,12 @@ def batch_of(problem: Problem, settings: Settings, t: int, device: torch.device 
     """What step ``t`` draws. Kriging under a site needs a third draw of functions (`objective.loss`)."""
     sets = 3 if problem.needs_support and settings.control == "kriging" else 2
     sizes = (problem.source.n, problem.basis.m, settings.n_tilde, settings.m_tilde)
-    return draw(*sizes, step_generator(settings.seed, t, device), replacement=settings.replacement, sets=sets)
+    generator = step_generator(settings.seed, t, device)
+    batch = draw(*sizes, generator, replacement=settings.replacement, sets=sets)
+    if problem.earlier is None or not settings.determinant_rows:
+        return batch
+    levels = len(level_sizes(problem.earlier.shape[1]))
+    return replace(batch, looked=look(problem.basis.m, settings.determinant_rows, levels, generator))
 
 
 def _moving(state: State, settings: Settings) -> list[str]:

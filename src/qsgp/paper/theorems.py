@@ -186,12 +186,18 @@ def constant_loss(
     if s_i.ndim != 1:
         raise ValueError(
             f"constant_loss needs a diagonal S (Proposition 2), got a block of shape {tuple(s_i.shape)}. "
-            "Keep the hyperparameters fixed (learn_hyperparameters=False) or use a Fourier, grid or RVM basis."
+            "Estimate log |S| by log_determinant and give it to constant_loss_dense."
         )
+    return constant_loss_dense(y_l, m / len(s_i) * s_i.log().sum(), sigma2, n, m)
+
+
+def constant_loss_dense(
+    y_l: Float[Tensor, " l"], log_S: Float[Tensor, ""], sigma2: Float[Tensor, ""], n: int, m: int
+) -> Float[Tensor, ""]:
+    """L_const, Eq. (2), for any S: unbiased where ``log_S`` is for log |S| (`log_determinant`)."""
     check_positive("sigma2", sigma2, _NOISE_REMEDY)
     check_vectors(y_l=y_l)
-    log_s = m / len(s_i) * s_i.log().sum()
-    return -log_s - m + n * torch.log(2 * math.pi * sigma2) + n / len(y_l) * (y_l @ y_l) / sigma2
+    return -log_S - m + n * torch.log(2 * math.pi * sigma2) + n / len(y_l) * (y_l @ y_l) / sigma2
 
 
 def optimal_diagonal(
