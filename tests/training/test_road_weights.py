@@ -9,6 +9,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 import qsgp
+from busy import waiting
 from qsgp import QSGPClassifier, QSGPRegressor, QSRVMRegressor
 from qsgp.bases import Fourier, Grid, Inducing, Whitened
 from qsgp.kernels import Matern32, SquaredExponential, hyperparameters
@@ -165,11 +166,11 @@ def test_a_pass_cut_short_knows_the_rows_it_saw(monkeypatch):
 
 def test_time_is_kept():
     X, y = wave(20_000)
-    began = time.perf_counter()
+    limit, began = 1.5 * waiting(), time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # with little time the exact GP of 1,000 rows may be better
-        QSGPRegressor(basis="inducing", max_time=1.5, kernel="rbf", random_state=0).fit(X, y)
-    assert time.perf_counter() - began < 3  # 1.3 times on a machine of one's own
+        QSGPRegressor(basis="inducing", max_time=limit, kernel="rbf", random_state=0).fit(X, y)
+    assert time.perf_counter() - began < 2 * limit  # 1.3 times on a machine of one's own
 
 
 def test_fewer_features_when_there_is_little_time():
@@ -232,7 +233,7 @@ def test_a_full_covariance_cut_by_time_is_no_wider_than_the_prior():
     X, y = wave(4000)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = QSGPRegressor(covariance="full", kernel="rbf", max_time=1.5, random_state=0).fit(X, y)
+        model = QSGPRegressor(covariance="full", kernel="rbf", max_time=1.5 * waiting(), random_state=0).fit(X, y)
     error, coverage = judged(model, *wave(400, seed=1))
     assert error < 0.2 and coverage > 0.9
     assert model.predict(X[:300], return_std=True)[1].max() < y.std()
@@ -251,11 +252,11 @@ def test_preconditioned_features_keep_their_time():
     QSGPRegressor(optimizer="preconditioned", n_features=20, random_state=0, learn_hyperparameters=False).fit(
         X[:50], y[:50]
     )  # compiles the products
-    began = time.perf_counter()
+    limit, began = 1.5 * waiting(), time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = QSGPRegressor(optimizer="preconditioned", kernel="rbf", max_time=1.5, random_state=0).fit(X, y)
-    assert time.perf_counter() - began < 3
+        model = QSGPRegressor(optimizer="preconditioned", kernel="rbf", max_time=limit, random_state=0).fit(X, y)
+    assert time.perf_counter() - began < 2 * limit
     error, coverage = judged(model, *wave(400, seed=1))
     assert error < 0.2 and coverage > 0.9
 
