@@ -33,7 +33,7 @@ POINTS, RANK, DENSE, FINITE = 500, 250, 10, 1e4
 
 PRINTED = Settings(n_tilde=100, m_tilde=250, iterations=3000, rate=0.1, control="gram")
 NEWTON = replace(PRINTED, iterations=500, rate=0.3, final=0.1, control="kriging", mean_update="newton")
-IMPLICIT = replace(PRINTED, iterations=600, rate=0.1, final=0.1, control="kriging", mean_update="implicit")
+IMPLICIT = replace(PRINTED, iterations=600, control="kriging", mean_update="implicit")
 WAYS = {  # name: settings and dense columns
     "the paper's": (PRINTED, DENSE),
     "AdaGrad, kriging": (replace(PRINTED, control="kriging"), DENSE),

@@ -108,12 +108,13 @@ def make_settings(problem: Problem, options: Options, sizes: Sizes) -> Settings:
     m_tilde = min(sizes.batch_features, m)
     whole = m_tilde == m
     mean_update = _mean_update(problem, options, whole)
+    rate, final = (0.1, 0.01) if mean_update == "implicit" else (first_rate(problem, options), 0.05)
     settings = Settings(
         n_tilde=sizes.batch_points,
         m_tilde=m_tilde,
         iterations=options.max_iter or {"newton": 400, "implicit": 1000, "adagrad": 4000}[mean_update],
-        rate=first_rate(problem, options),
-        final=0.05,
+        rate=rate,
+        final=final,
         learn_hyperparameters=options.learn_hyperparameters and problem.basis.diagonal and not options.relevance,
         learned="likelihood",  # a mean-field bound would spoil the kernel that the evidence of a subset gave
         mean_update=mean_update,
