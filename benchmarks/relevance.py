@@ -122,7 +122,7 @@ def exact(data: Sinc, rounds: int = 3000) -> dict[str, Any]:
 
 def main() -> None:
     parser = arguments(__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=2)
     options = parser.parse_args()
     rows = []
     for seed in range(options.seeds):
