@@ -357,6 +357,11 @@ REFUSED: list[Case] = [
         "mean_update='newton' cannot be used ... non-Gaussian likelihood ... Use control='none'",
     ),
     (
+        "implicit steps with Eq. (3)",
+        lambda: start(make_problem(), replace(SETTINGS, mean_update="implicit", control="gram")),
+        "needs draws without replacement and control='kriging' ... control='gram' ... use 'kriging'",
+    ),
+    (
         "x of another width in predict",
         lambda: predict(make_problem(), begun(), ones(2, 3).double()),
         "x of shape (2, 2) ... got (2, 3) ... trained on 2 inputs",
@@ -668,7 +673,11 @@ REFUSED += [
         "('none', 'gram', 'kriging') ... 'krigging' ... one of",
     ),
     ("misspelt bound", lambda: Settings(bound="C"), "bound among ('A', 'B', 'Q') ... got 'C' ... one of"),
-    ("misspelt update", lambda: Settings(mean_update="sgd"), "('adagrad', 'newton') ... got 'sgd' ... one of"),
+    (
+        "misspelt update",
+        lambda: Settings(mean_update="sgd"),
+        "('adagrad', 'newton', 'implicit') ... got 'sgd' ... one of",
+    ),
     ("negative rate", lambda: Settings(rate=-1.0), "rate > 0 ... got -1.0 ... down the gradient"),
     ("rates decayed to nothing", lambda: Settings(final=0.0), "final > 0 ... got 0.0 ... 1.0 for constant rates"),
     (

@@ -15,6 +15,7 @@ from problems import make_problem, shake
 from qsgp.data.arrays import Arrays
 from qsgp.paper import control_variates
 from qsgp.paper.fitting import fit
+from qsgp.paper.implicit import implicit_step
 from qsgp.paper.objective import loss, support_values
 from qsgp.paper.optimisers import adagrad
 from qsgp.paper.prediction import predict, relevance_vectors
@@ -271,10 +272,10 @@ class LargestInput(TorchDispatchMode):
         return out
 
 
-@pytest.mark.parametrize("mean_update", ["adagrad", "newton"])
-def test_no_operation_reads_n_or_m_elements(mean_update):
+@pytest.mark.parametrize(("mean_update", "control"), [("adagrad", "gram"), ("newton", "gram"), ("implicit", "kriging")])
+def test_no_operation_reads_n_or_m_elements(mean_update, control):
     problem = make_problem("rvm", n=60_000, m=50_000, n_bar=20, dtype=torch.float32)
-    settings = Settings(30, 20, mean_update=mean_update, learn_hyperparameters=True, frozen=0.0)
+    settings = Settings(30, 20, mean_update=mean_update, control=control, learn_hyperparameters=True, frozen=0.0)
     state = start(problem, settings)
     with LargestInput() as watch:
         step(problem, state, settings)
@@ -295,6 +296,40 @@ def test_newton_of_a_block_is_the_exact_conditional_mean():
     wanted = torch.linalg.solve(Phi[:, u].mT @ (w * Phi[:, u]) + sigma2, Phi[:, u].mT @ (w * residual))
     state, _ = step(problem, state, settings)
     torch.testing.assert_close(state.rows.mu[u], wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("basis", ["fourier", "rvm"])
+def test_an_implicit_step_ends_where_the_gradient_of_mu_and_of_dense_columns_vanishes(basis):
+    """All points and functions, rate 1: mu is the exact mean, L the best there is below the diagonal at hand."""
+    problem = make_problem(basis, k=3)
+    settings = Settings(30, 12, control="none", mean_update="implicit", rate=1.0, frozen=1.0)
+    state = shake(start(problem, settings), problem)
+    log_c = state.rows.log_c.clone()
+    state, _ = step(problem, state, settings)
+    state.rows.log_c[:] = log_c
+    table, theta = leaves(state)
+    (gradient,) = torch.autograd.grad(dense_loss(problem, table, theta, state.k), [table])
+    torch.testing.assert_close(gradient[:, :4], torch.zeros(12, 4, dtype=torch.float64), rtol=0, atol=1e-8)
+
+
+def test_an_implicit_step_is_that_of_the_dense_gradient_in_the_mean_over_j():
+    """i is fixed, all points are seen: the average over every j is -H^-1 times the rows i of the gradient."""
+    problem, state = prepared("rvm", "gaussian", Settings(6, 2), n=6, m=5, k=2, n_bar=3)
+    settings = Settings(6, 2, control="none", mean_update="implicit")
+    table, theta = leaves(state)
+    (gradient,) = torch.autograd.grad(dense_loss(problem, table, theta, 2), [table])
+    i, changes = torch.tensor([1, 3]), []
+    for j in all_draws(5, 2, False):
+        batch = batch_of(torch.arange(6), [i, j])
+        estimate = loss(problem, state, batch, table[batch.touched], theta, settings)
+        (of_drawn,) = torch.autograd.grad(estimate.loss, [estimate.drawn.V])
+        changes.append(implicit_step(estimate, of_drawn, 2, 0.3))
+    rows, Phi = state.rows, problem.basis.features(problem.source.x, problem.basis.columns(i))
+    H = torch.diag(rows.log_s[i].exp()) + Phi.mT @ Phi / problem.likelihood.noise_variance / 0.3
+    wanted = -torch.linalg.solve(H, gradient[i, :3])
+    # column 0 holds row 0 alone, which was not drawn; column 1 holds row 1, so that row 3 moves by itself
+    wanted[:, 2] = torch.stack([torch.zeros(()), -gradient[3, 2] / H[1, 1]])
+    torch.testing.assert_close(torch.stack(changes).mean(0), wanted)
 
 
 @pytest.mark.parametrize("likelihood", ["laplace", "logistic"])

@@ -7,7 +7,7 @@ from qsgp.checks import check_choice, check_positive
 
 Control = Literal["none", "gram", "kriging"]
 Bound = Literal["A", "B", "Q"]
-MeanUpdate = Literal["adagrad", "newton"]
+MeanUpdate = Literal["adagrad", "newton", "implicit"]
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,9 @@ class Settings:
 
     ``control="gram"`` is for Gaussian noise; sites know kriging or none. ``mean_update="newton"`` solves for the block
     of mu that was drawn, a full step at first, decaying like the rates. With m_tilde < m it can diverge: it is safe
-    only where kriging from many support points leaves the sampled gradient almost no noise.
+    only where kriging from many support points leaves the sampled gradient almost no noise. ``mean_update="implicit"``
+    solves for a block of mu and of the dense columns of C at once (`implicit.implicit_step`); ``rate`` is then the part
+    of a Newton step that is taken of what the data determine.
     """
 
     n_tilde: int = 500

@@ -79,16 +79,7 @@ def check_problem(problem: Problem, settings: Settings) -> None:
             "by Settings(determinant_rows=32) and Problem(..., earlier=nearest_earlier(basis)), keep the "
             "hyperparameters fixed (learn_hyperparameters=False) or use a Fourier, grid or RVM basis."
         )
-    if settings.mean_update == "newton" and not basis.diagonal:
-        raise ValueError(
-            f"mean_update='newton' needs a diagonal S, {type(basis).__name__} has a dense one. "
-            "Use mean_update='adagrad' or a Fourier, grid or RVM basis."
-        )
-    if settings.mean_update == "newton" and settings.control == "kriging" and problem.needs_support:
-        raise ValueError(
-            "mean_update='newton' cannot be used with control='kriging' for a non-Gaussian likelihood: the gradient of "
-            "the control variate falls on other rows than the block. Use control='none' or mean_update='adagrad'."
-        )
+    _check_mean_update(problem, settings)
     if problem.covariance.m != basis.m:
         raise ValueError(
             f"Expected a covariance over m = {basis.m} basis functions, got one over {problem.covariance.m}. "
@@ -110,3 +101,23 @@ def check_problem(problem: Problem, settings: Settings) -> None:
     if problem.needs_support:  # Gaussian targets can be any number, and a source has looked that they are
         for block in torch.arange(problem.source.n, device=U.device).split(65_536):
             problem.likelihood.check_targets(problem.source.take(block)[1])
+
+
+def _check_mean_update(problem: Problem, settings: Settings) -> None:
+    if settings.mean_update != "adagrad" and not problem.basis.diagonal:
+        raise ValueError(
+            f"mean_update={settings.mean_update!r} needs a diagonal S, {type(problem.basis).__name__} has a dense one. "
+            "Use mean_update='adagrad' or a Fourier, grid or RVM basis."
+        )
+    if settings.mean_update != "adagrad" and settings.control == "kriging" and problem.needs_support:
+        raise ValueError(
+            f"mean_update={settings.mean_update!r} cannot be used with control='kriging' for a non-Gaussian likelihood:"
+            " the gradient of the control variate falls on other rows than the block. Use control='none' or "
+            "mean_update='adagrad'."
+        )
+    if settings.mean_update == "implicit" and (settings.control == "gram" or settings.replacement):
+        raise ValueError(
+            "mean_update='implicit' needs draws without replacement and control='kriging' or 'none', got "
+            f"replacement={settings.replacement} and control={settings.control!r}. Along differences between like "
+            "functions the noise that control='gram' leaves is divided by their small curvature; use 'kriging'."
+        )

@@ -13,16 +13,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from qsgp.paper import control_variates
+from qsgp.paper.implicit import implicit_step
 from qsgp.paper.log_determinant import level_sizes, look
 from qsgp.paper.objective import Drawn, Estimate, SupportValues, loss, site_curvature
 from qsgp.paper.optimisers import adagrad, adam, block_newton, decayed
+from qsgp.paper.own_precision import set_own_precision
 from qsgp.paper.problem import Problem
 from qsgp.paper.sampling import Batch, draw, step_generator
 from qsgp.paper.settings import Settings
 from qsgp.paper.state import Rows, State
-
-# A function this precise is switched off; larger numbers would only lose digits.
-_LARGEST_PRECISION = 1e8
 
 
 class Info(NamedTuple):
@@ -46,7 +45,8 @@ def step(problem: Problem, state: State, settings: Settings) -> tuple[State, Inf
     for name in moving:
         theta[name].requires_grad_()
     estimate = loss(problem, state, batch, leaf, theta, settings)
-    of_rows, *of_theta = torch.autograd.grad(estimate.loss, [leaf, *(theta[name] for name in moving)])
+    wanted = [leaf, estimate.drawn.V, *(theta[name] for name in moving)]
+    of_rows, of_drawn, *of_theta = torch.autograd.grad(estimate.loss, wanted)
 
     with torch.no_grad():
         rate = decayed(settings.rate, state.t, settings.iterations, settings.final)
@@ -54,10 +54,14 @@ def step(problem: Problem, state: State, settings: Settings) -> tuple[State, Inf
         if settings.mean_update == "newton":
             o = state.outputs
             new[:, :o] = _newton_mean(leaf[:, :o], of_rows[:, :o], estimate, rate / settings.rate)
+        if settings.mean_update == "implicit":
+            at_i, V = batch.at[: len(batch.draws[0])], slice(0, state.outputs + state.k)
+            new[:, V] = leaf[:, V]
+            new[at_i, V] += implicit_step(estimate, of_drawn, state.k, rate)
         if problem.basis.learned_precision:
             new[:, -1] = leaf[:, -1]
             if state.t >= settings.frozen * settings.iterations:
-                _own_precision(state.named(new), batch.touched, problem)
+                set_own_precision(state.named(new), batch.touched, problem)
         state.scatter(batch.touched, new, sums)
         if estimate.values is not None:
             _advance(problem, state, estimate.values, estimate.drawn, state.named(new))
@@ -103,25 +107,6 @@ def _newton_mean(mu: Float[Tensor, "u o"], gradient: Tensor, estimate: Estimate,
     curvature = site_curvature(drawn, estimate.values)
     root = drawn.Phi[:, somewhere] * torch.sqrt(drawn.n / len(drawn.Phi) * curvature)[:, None]
     return block_newton(mu, own, drawn.s[somewhere], root, rate)
-
-
-def _own_precision(rows: Rows, touched: Tensor, problem: Problem) -> None:
-    """Empirical Bayes for own precisions: ``rows.log_s``, and with it ``rows.log_c``, are set to the ELBO's maximum.
-
-    With w = mu^2 + what dense columns add to Sigma_ii, a dense row has s = 1 / w. A diagonal one has c = (q + s)^-1/2
-    as in Proposition 1, where q, the data's say, is what c and s imply so far; both together are best at
-    s = (sqrt(q^2 + 4 q / w) - q) / 2, where alternating between them would arrive after many steps of at most q.
-    """
-    assert rows.log_s is not None
-    arm = problem.covariance.diagonal_rows(touched, rows.mu.dtype) > 0
-    dense = problem.covariance.dense_columns(touched, rows.L, rows.log_c)
-    w = (rows.mu.square().mean(1) + dense.square().sum(1)).clamp_min(1e-30)
-    data_and_prior = torch.exp(-2 * rows.log_c)
-    q = (data_and_prior - rows.log_s.exp()).clamp_min(1e-9 * data_and_prior)
-    together = 2 * q / w / (q + torch.sqrt(q.square() + 4 * q / w))  # the root without cancellation
-    s = torch.where(arm, together, 1 / w).clamp_max(_LARGEST_PRECISION)
-    rows.log_s.copy_(s.log())
-    rows.log_c.copy_(torch.where(arm, -0.5 * torch.log(q + s), rows.log_c))
 
 
 def _advance(problem: Problem, state: State, values: SupportValues, drawn: Drawn, new: Rows) -> None:

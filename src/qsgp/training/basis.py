@@ -12,7 +12,7 @@ from qsgp.data.arrays import Arrays
 from qsgp.data.rows import distinct
 from qsgp.interfaces import Basis, Kernel, Likelihood, SpectralKernel
 from qsgp.paper.problem import Problem
-from qsgp.paper.settings import Settings
+from qsgp.paper.settings import MeanUpdate, Settings
 from qsgp.training.options import MOST_FEATURES, Options, Sizes
 from qsgp.training.safeguard import Shuffled
 from qsgp.training.task import Task
@@ -103,21 +103,31 @@ def first_rate(problem: Problem, options: Options) -> float:
 
 
 def make_settings(problem: Problem, options: Options, sizes: Sizes) -> Settings:
-    """Newton steps over all features while they fit, AdaGrad with a control variate beyond."""
+    """Newton steps over all features while they fit; beyond, a control variate, and AdaGrad or implicit steps."""
     m = problem.basis.m
     m_tilde = min(sizes.batch_features, m)
     whole = m_tilde == m
-    newton = options.optimizer == "auto" and problem.basis.diagonal and whole and m <= MOST_FEATURES
+    mean_update = _mean_update(problem, options, whole)
+    rate, final = (0.1, 0.01) if mean_update == "implicit" else (first_rate(problem, options), 0.05)
     settings = Settings(
         n_tilde=sizes.batch_points,
         m_tilde=m_tilde,
-        iterations=options.max_iter or (400 if newton else 4000),
-        rate=first_rate(problem, options),
-        final=0.05,
+        iterations=options.max_iter or {"newton": 400, "implicit": 1000, "adagrad": 4000}[mean_update],
+        rate=rate,
+        final=final,
         learn_hyperparameters=options.learn_hyperparameters and problem.basis.diagonal and not options.relevance,
         learned="likelihood",  # a mean-field bound would spoil the kernel that the evidence of a subset gave
-        mean_update="newton" if newton else "adagrad",
+        mean_update=mean_update,
         control="none" if whole else "kriging",
         seed=options.seed,
     )
     return replace(settings, hyper_rate=4 / settings.iterations)
+
+
+def _mean_update(problem: Problem, options: Options, whole: bool) -> MeanUpdate:
+    if options.optimizer != "auto" or not problem.basis.diagonal:
+        return "adagrad"
+    if whole and problem.basis.m <= MOST_FEATURES:
+        return "newton"
+    # AdaGrad leaves differences between like functions where they are, and most precisions would stay finite.
+    return "implicit" if options.relevance and not whole and not problem.needs_support else "adagrad"
