@@ -1,8 +1,10 @@
 """What the program writes never costs what was there: inputs, devices, a fitted model, the terminal."""
 
 import errno
+import io
 import os
 import re
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,9 @@ from test_cli_files import Run, fails, run
 
 from qsgp import QSGPRegressor, load
 from qsgp.cli import fit as cli_fit
+from qsgp.cli.progress import train
 from qsgp.cli.talk import printable
+from qsgp.models.callbacks import SUPPORTED
 
 __all__ = ["run"]  # a fixture
 
@@ -90,3 +94,41 @@ def test_names_from_a_file_cannot_command_the_terminal(run: Run) -> None:
 
 def test_printable_leaves_letters_alone() -> None:
     assert printable("größe 大きさ é\n\t") == "größe 大きさ é\n\\t"
+
+
+class ClosedTerminal(io.StringIO):
+    """As it is after its window was closed."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+
+@pytest.mark.skipif(not SUPPORTED, reason="no callbacks in this scikit-learn")
+def test_a_model_outlives_its_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", ClosedTerminal())
+    X = np.linspace(-1, 1, 20)[:, None]
+    model = QSGPRegressor(random_state=0, learn_hyperparameters=False)
+    assert not train(model, X, X[:, 0])
+    assert model.score(X, X[:, 0]) > 0.9
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no SIGHUP")
+@pytest.mark.filterwarnings("ignore:Interrupted")
+@pytest.mark.parametrize(("handler", "stops"), [(signal.SIG_DFL, True), (signal.SIG_IGN, False)])
+def test_the_end_of_the_terminal_is_a_request_to_stop(
+    handler: signal.Handlers, stops: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless it is ignored, as under nohup."""
+    model, X = QSGPRegressor(random_state=0, learn_hyperparameters=False), np.linspace(-1, 1, 20)[:, None]
+    fit = model.fit
+    monkeypatch.setattr(model, "fit", lambda *a, **k: (os.kill(os.getpid(), signal.SIGHUP), fit(*a, **k)))
+    before = signal.signal(signal.SIGHUP, handler)
+    try:
+        assert train(model, X, X[:, 0], quiet=True) == stops
+        assert signal.getsignal(signal.SIGHUP) == handler
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert model.score(X, X[:, 0]) > 0.9

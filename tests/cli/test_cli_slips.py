@@ -145,6 +145,13 @@ def test_labels_beyond_2_to_the_53_stay_distinct(run: Run, gap: bool) -> None:
     assert "accuracy" in run("evaluate model.qsgp t.csv --missing drop").stdout
 
 
+def test_identifiers_that_round_to_one_number_are_not_called_constant(run: Run) -> None:
+    write("t.csv", "id,a,y", lambda k: f"{2**60 + k % 3},{k},{k % 3 + k / 1000}")
+    assert "'id' holds numbers too long to be told apart" in fit(run, "t.csv -t y").stderr
+    assert "too long" not in fit(run, "t.csv -t y --categories id").stderr
+    assert len(load("model.qsgp").feature_names_in_) == 4
+
+
 @pytest.mark.parametrize("task", ["auto", "classification"])
 def test_labels_too_long_to_be_told_apart_are_refused(run: Run, task: str) -> None:
     write("t.csv", "a,y", lambda k: f"{k},{12345678901234567890 + k % 3}")

@@ -130,3 +130,14 @@ def test_a_search_that_begins_with_far_too_little_noise_does_not_end_in_noise():
     few = Gaussian(torch.tensor(8e-6).double())
     found = fit_hyperparameters(kernel, few, Rows(x, y, torch.ones(400).double()), Effort(20, 1e-4))
     assert found[2] / 400 > 0.5  # nothing but noise has -1.42
+
+
+def test_sites_of_a_search_are_tightened_no_longer_than_there_is_time():
+    """Labels want dozens of rounds before the first evaluation ends: a limit of time must not wait for them."""
+    kernel, x, y, one = problem()
+    sites, rounds = likelihood_of("logistic"), []
+    effort = Effort(1, late=lambda: bool(rounds.append(0)) or len(rounds) >= 2)
+    rows = Rows(x, labels("logistic", y)[:, None], one)
+    _, _, value = fit_hyperparameters(kernel, sites, rows, effort, halt=lambda: True)
+    assert len(rounds) == 2
+    assert value < fit_hyperparameters(kernel, sites, rows, Effort(1), halt=lambda: True)[2]

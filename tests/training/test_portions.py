@@ -12,7 +12,9 @@ from qsgp import QSGPClassifier, QSGPRegressor, QSRVMRegressor, memory
 from qsgp.bases import Fourier, Inducing
 from qsgp.kernels import SquaredExponential, hyperparameters
 from qsgp.likelihoods import Gaussian, Laplace, Logistic
-from qsgp.training.portions import Accumulated
+from qsgp.posteriors.posteriors import ClosedForm
+from qsgp.training.options import Options
+from qsgp.training.portions import Accumulated, start_accumulating
 
 
 def data(n=60, outputs=1, seed=0):
@@ -198,3 +200,28 @@ def test_a_portion_unlike_the_first_is_named():
     model = QSGPRegressor(random_state=0, n_features=100, kernel="rbf").partial_fit(X[:1200], 1e-6 * y[:1200])
     with pytest.warns(ConvergenceWarning, match="far from the rows that scales .* were learned from.*random order"):
         model.partial_fit(X[1200:], y[1200:])
+
+
+def test_sites_of_a_portion_get_one_round_when_time_is_up():
+    x, Y = data(50)
+    likelihood, asked = Laplace(torch.tensor(0.2, dtype=torch.float64)), []
+    empty = Accumulated.empty(basis(), likelihood, 1)
+    late = empty.add(x, Y, late=lambda: not asked.append(0))
+    assert len(asked) == 1
+    Phi = empty.features(x)
+    first = likelihood.optimal_xi(Y, torch.zeros_like(Y), Phi.square().sum(1, keepdim=True))
+    torch.testing.assert_close(late.precision, empty.with_sites(Phi, Y, torch.ones(50).double(), first).precision)
+    assert (empty.add(x, Y).precision - late.precision).abs().max() > 1
+
+
+def test_sums_begin_with_the_sites_of_the_exact_gp():
+    """They are tight already, and cost no rounds: the weights are those of the sites, written out."""
+    x, Y = data(50)
+    labels, weight = torch.where(Y > 0, 1.0, -1.0).double(), torch.ones(50, dtype=torch.float64)
+    exact = ClosedForm.build(basis().kernel, Logistic(), x, labels, weight)
+    total = start_accumulating(exact, replace(Options(likelihood="logistic"), n_features=20))
+    xi = exact.xi[:, 0]
+    Phi = total.features(x)
+    curvature = torch.tanh(xi / 2) / (2 * xi)
+    torch.testing.assert_close(total.precision, torch.eye(20).double() + Phi.mT @ (curvature[:, None] * Phi))
+    torch.testing.assert_close(total.linear, Phi.mT @ labels / 2)

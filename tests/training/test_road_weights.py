@@ -261,6 +261,17 @@ def test_preconditioned_features_keep_their_time():
     assert error < 0.2 and coverage > 0.9
 
 
+def test_features_that_there_is_no_time_for_give_the_exact_gp_of_some_rows():
+    """One pass over them would take half a minute."""
+    X, y = wave(3_000)
+    asked = {"optimizer": "preconditioned", "kernel": "rbf", "n_features": 200_000, "dtype": "float64"}
+    began = time.process_time()
+    with pytest.warns(ConvergenceWarning, match="no time for 200,000 features"):
+        model = QSGPRegressor(**asked, max_time=0.3, random_state=0, learn_hyperparameters=False).fit(X, y)
+    assert time.process_time() - began < 3
+    assert judged(model, *wave(400, seed=1))[0] < 0.3
+
+
 @pytest.mark.usefixtures("without_shape_checks")
 def test_whitened_functions_need_their_own_root():
     kernel = Matern32(*hyperparameters(1.0, 1.0, d=2, dtype=torch.float64))

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from qsgp.cli.rows import missing_words
-from qsgp.cli.targets import decide, known_targets
+from qsgp.cli.targets import LARGEST_WHOLE, decide, known_targets
 from qsgp.data.choosing import Chosen, Wanted, choose
 from qsgp.data.columns import ON_THE_COMMAND_LINE, Columns, Encoded, encode, lacking_by_column, quoted
 from qsgp.data.words import count, listed
@@ -93,6 +93,12 @@ def _column_notes(columns: Columns, encoded: Encoded) -> list[str]:
         if column.kind == "category":
             kinds = f"{len(column.values)} categor{'y' if len(column.values) == 1 else 'ies'}"
             notes.append(f"Column {column.name!r} holds texts: one input for each of {kinds}.")
-        elif np.nanmin(encoded.columns[column.name]) == np.nanmax(encoded.columns[column.name]):
-            notes.append(f"Column {column.name!r} never changes: it cannot help.")
+        elif (value := np.nanmin(encoded.columns[column.name])) == np.nanmax(encoded.columns[column.name]):
+            why, more = "never changes", ""
+            if abs(value) > LARGEST_WHOLE:  # identifiers, which a float64 rounds to one number
+                why, more = (
+                    "holds numbers too long to be told apart",
+                    f" (--categories {quoted(column.name)} if they are names)",
+                )
+            notes.append(f"Column {column.name!r} {why}: it cannot help{more}.")
     return notes

@@ -3,12 +3,13 @@
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any
+from typing import IO, Any, cast
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -20,6 +21,25 @@ _LINE_EVERY = 10.0  # seconds between lines where there is no terminal
 _JUDGED_EVERY = 0.5  # seconds at least between looks at an unfinished model: training comes first
 
 Judge = Callable[[Any], str]  # words about a model that is not finished
+
+
+class _Vanishing:
+    """A stream whose terminal may be closed before training ends: what was learned is not lost to that."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream  # the bar puts itself in the place of sys.stderr
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
 
 
 class _Clock(Progress):
@@ -93,7 +113,7 @@ def train(
 ) -> bool:
     """Fit ``model``; True if somebody asked it to stop. It is fitted then all the same, as far as it came."""
     if SUPPORTED and not quiet:
-        model.set_callbacks(Training(Console(stderr=True), model.max_time, judge, lines))
+        model.set_callbacks(Training(Console(file=cast(IO[str], _Vanishing(sys.stderr))), model.max_time, judge, lines))
     with _interrupts() as pressed:
         model.fit(X, y, sample_weight=weight)
         return pressed()
@@ -101,7 +121,7 @@ def train(
 
 @contextmanager
 def _interrupts() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C (or a request to terminate) came, however the training has taken it.
+    """Whether Ctrl-C (or a request to terminate, or the end of the terminal) came, however training has taken it.
 
     Training catches the signal while it learns. Between its phases nobody does: there the signal is sent again until
     somebody listens, so that no moment loses what was learned.
@@ -126,7 +146,11 @@ def _interrupts() -> Iterator[Callable[[], bool]]:
             os.kill(os.getpid(), signal.SIGINT)
 
     before = signal.signal(signal.SIGINT, again)
-    ended_by = signal.signal(signal.SIGTERM, lambda number, frame: os.kill(os.getpid(), signal.SIGINT))
+    others = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    # what a caller ignores, as nohup does, stays ignored
+    ended_by = {number: signal.getsignal(number) for number in others if signal.getsignal(number) != signal.SIG_IGN}
+    for other in ended_by:
+        signal.signal(other, lambda number, frame: os.kill(os.getpid(), signal.SIGINT))
     # the interpreter writes the number of every signal here, whichever handler serves it
     wakeup = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
 
@@ -142,6 +166,7 @@ def _interrupts() -> Iterator[Callable[[], bool]]:
         ended.set()
         signal.set_wakeup_fd(wakeup)
         signal.signal(signal.SIGINT, before)
-        signal.signal(signal.SIGTERM, ended_by)
+        for other, handler in ended_by.items():
+            signal.signal(other, handler)
         reading.close()
         writing.close()

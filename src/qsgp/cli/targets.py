@@ -12,7 +12,7 @@ try:
 except ImportError:  # the extra is not installed: `reading` says so
     compute = types = None
 
-_LARGEST_WHOLE = 2**53  # up to here every whole number is a float64 of its own
+LARGEST_WHOLE = 2**53  # up to here every whole number is a float64 of its own
 Task = Literal["auto", "regression", "classification"]
 _FEW, _EACH = 10, 5  # whole numbers are labels if there are at most so many, each met so often on average
 
@@ -81,7 +81,7 @@ def known_targets(name: str, values: Any, *, labels: bool, role: str = "target")
 def _refuse_merged(name: str, numbers: np.ndarray) -> None:
     """Whole numbers too long for 64 bits are read as float64, where different ones become one."""
     largest = np.abs(numbers).max(initial=0)
-    if largest > _LARGEST_WHOLE and (numbers == np.floor(numbers)).all():
+    if largest > LARGEST_WHOLE and (numbers == np.floor(numbers)).all():
         raise ValueError(
             f"Expected labels of at most 18 digits in the target {name!r}, got {largest:.0f}: different labels of that "
             "length cannot be told apart. Shorten them or put a letter before each; --task regression takes them as "

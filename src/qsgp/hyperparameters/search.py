@@ -114,7 +114,7 @@ class Search:
     def on_rows(self, starts: list[Found], count: int, effort: Effort) -> list[Found]:
         """Every kernel from where its last search ended, on ``count`` rows; the best evidence first."""
         part = self.taken(some_rows(self.rows.n, min(count, self.rows.n), self.asked.seed))
-        found: list[Found] = []
+        found, effort = list[Found](), effort._replace(late=self.watch.halt)
         for kernel, sites, _ in starts:
             if not self.watch.allows(part.n, 2):  # the rest, and the order, stay as they were
                 return found + starts[len(found) :]

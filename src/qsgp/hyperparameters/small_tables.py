@@ -138,7 +138,7 @@ def learned(
 
 def searched(starts: list[Found], rows: Rows, watch: Watch, floor: float, effort: Effort) -> list[Found]:
     """Every search goes on from where it was, on ``rows``; the highest value first."""
-    found: list[Found] = []
+    found, effort = list[Found](), effort._replace(late=watch.halt)
     for number, each in enumerate(starts):
         if not watch.allows(rows.n, 2):
             return found + starts[len(found) :] if not found else sorted(found, key=lambda done: -done.value)

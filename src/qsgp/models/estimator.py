@@ -7,6 +7,7 @@ import functools
 import importlib
 import numbers
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -441,18 +442,19 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
     ) -> "Estimator":
         """Up to 1,000 rows are kept and fitted anew whenever they have doubled, or are not what scales came from;
         beyond, they are added up."""
-        options, counted = read_options(self), weight > 0
+        options, counted, began = read_options(self), weight > 0, time.monotonic()
         X, Y, weight = X[counted], Y[counted], weight[counted]
         most = rows_to_keep(X.shape[1], Y.shape[1], options)
         if not hasattr(self, "_trained"):
             check_portions(options)
             return self._begin(X, Y, weight, given, most, scale_y=scale_y)
+        late = self._late(began)
         x, targets = self._scaling.standardised(X, Y, np.dtype("float64"))
         data = (torch.from_numpy(x), torch.from_numpy(targets), torch.from_numpy(weight))
         kept = self._posterior if self._accumulated is None and isinstance(self._posterior, ClosedForm) else None
         if kept is None:
             warn_if_unlike(*data[:2])
-            return self._add(data, options)
+            return self._add(data, options, late)
         rows = len(kept.x) + len(X)
         if self._learned_on * 2 <= rows <= most or says_more(kept, *data[:2]):
             X_old = kept.x.cpu().numpy() * self._scaling.x_scale + self._scaling.x_mean
@@ -462,7 +464,7 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
                 np.concatenate([X_old, X]), np.concatenate([Y_old, Y]), weight, given, most, scale_y=scale_y
             )
         if rows > most and not is_constant(kept.Y):
-            return self._add(data, options)
+            return self._add(data, options, late)
         # of equal targets no more are kept than of others: they say nothing of scales
         self._trained = kept.with_rows(*(part[: max(0, most - len(kept.x))] for part in data))
         self._calibration = None
@@ -472,6 +474,7 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         self, X: np.ndarray, Y: np.ndarray, weight: np.ndarray, given: Given, most: int, *, scale_y: bool
     ) -> "Estimator":
         """Learn scales and hyperparameters from ``most`` of these rows, and add the others."""
+        late = self._late(time.monotonic())
         # Rows of a file may be sorted: those to be kept are drawn.
         order = np.random.RandomState(0).permutation(len(X))
         if np.ptp(Y[order[:most]], 0).max() == 0:  # whatever differs must be among them
@@ -482,9 +485,12 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
             return self
         x, targets = self._scaling.standardised(X[rest], Y[rest], np.dtype("float64"))
         data = (torch.from_numpy(x), torch.from_numpy(targets), torch.from_numpy(weight[rest]))
-        return self._add(data, read_options(self))
+        return self._add(data, read_options(self), late)
 
-    def _add(self, data: tuple[Tensor, Tensor, Tensor], options: Options) -> "Estimator":
+    def _late(self, began: float) -> Callable[[], bool]:
+        return lambda: self.max_time is not None and time.monotonic() - began > self.max_time
+
+    def _add(self, data: tuple[Tensor, Tensor, Tensor], options: Options, late: Callable[[], bool]) -> "Estimator":
         """Rows to sums over Fourier weights, which begin with the rows that were kept."""
         if self._accumulated is None:
             self._accumulated = start_accumulating(self._posterior, options)
@@ -492,7 +498,7 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
             self.memory_ = max(getattr(self, "memory_", 0), need_of(m).total)
             if hasattr(self, "plan_"):  # files of before lack it
                 self.plan_ = self.plan_.with_sums(m, need_of(m))
-        self._accumulated = self._accumulated.add(*data)
+        self._accumulated = self._accumulated.add(*data, late)
         self._trained, self._calibration = None, None
         return self
 

@@ -248,10 +248,14 @@ def threads_worth(n: int) -> Iterator[None]:
 
 
 class Effort(NamedTuple):
-    """A search ends after so many iterations, or when a step gains less than ``tolerance`` of the evidence of a row."""
+    """A search ends after so many iterations, or when a step gains less than ``tolerance`` of the evidence of a row.
+
+    When ``late``, asked after every round, says so, sites that are not Gaussian stay as tight as they are.
+    """
 
     iterations: int = 100
     tolerance: float = 1e-9
+    late: Callable[[], bool] | None = None
 
 
 _THOROUGH = Effort()
@@ -275,7 +279,7 @@ def fit_hyperparameters(
     L-BFGS in the log parameters. The sites are tightened at every evaluation and held fixed in its gradient, which is
     the full one at the tightest sites.
     """
-    objective = _Objective(kernel, likelihood, rows, prior)
+    objective = _Objective(kernel, likelihood, rows, prior, effort.late)
     best: list[tuple[float, np.ndarray]] = []
 
     def watched(point: np.ndarray) -> tuple[float, np.ndarray]:
@@ -319,8 +323,16 @@ def _with_enough_noise(
 class _Objective:
     """-(log evidence + log prior) of a row at a point of the log parameters, and its slope."""
 
-    def __init__(self, kernel: Kernel, likelihood: Likelihood, rows: Rows, prior: Prior | None) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        likelihood: Likelihood,
+        rows: Rows,
+        prior: Prior | None,
+        late: Callable[[], bool] | None = None,
+    ) -> None:
         self._kernel, self._likelihood, self._rows, self._prior = kernel, likelihood, rows, prior
+        self._late = late
         self._own, self._noise = kernel.parameters(), likelihood.parameters()
         self._first = [*self._own.values(), *self._noise.values()]
         self._xis: list[Tensor] = []
@@ -360,7 +372,8 @@ class _Objective:
         with torch.no_grad():  # the sites of the last point are a good guess for this one
             firsts, rounds = (self._xis, 4) if self._xis else ([None] * len(columns), _ROUNDS)
             self._xis = [
-                tighten(Gram, likelihood, y, weight, xi, rounds) for y, xi in zip(columns, firsts, strict=True)
+                tighten(Gram, likelihood, y, weight, xi, rounds, self._late)
+                for y, xi in zip(columns, firsts, strict=True)
             ]
         sites = [Sites.of(likelihood, y, xi, weight) for y, xi in zip(columns, self._xis, strict=True)]
         return evidence_of(Gram, sites, likelihood.fixed_sites)

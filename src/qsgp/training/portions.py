@@ -6,6 +6,7 @@ posterior that has just seen them and stay there (assumed density filtering). Me
 """
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from qsgp.paper.chevron import Chevron
 from qsgp.paper.state import Rows
 from qsgp.posteriors.posteriors import ClosedForm, Features, FourierWeights, KernelFunctionsAtRows, Posterior
 from qsgp.solvers.closed_form import Sites
+from qsgp.solvers.feature_dual import never
 from qsgp.training.options import FEATURES, MOST_FEATURES, Options
 from qsgp.training.plan import make_plan
 from qsgp.training.sizes import CLOSED_FORM
@@ -61,15 +63,19 @@ class Accumulated:
 
     @torch.no_grad()
     def add(
-        self, x: Float[Tensor, "l d"], Y: Float[Tensor, "l o"], weight: Float[Tensor, " l"] | None = None
+        self,
+        x: Float[Tensor, "l d"],
+        Y: Float[Tensor, "l o"],
+        weight: Float[Tensor, " l"] | None = None,
+        late: Callable[[], bool] = never,
     ) -> "Accumulated":
-        """With the rows of one more portion."""
+        """With the rows of one more portion; sites get a single round when time is up, as ``late`` says."""
         grown = self
         for rows in torch.arange(len(x)).split(_BLOCK_ROWS):
-            grown = grown._add(x[rows], Y[rows], Y.new_ones(len(rows)) if weight is None else weight[rows])
+            grown = grown._add(x[rows], Y[rows], Y.new_ones(len(rows)) if weight is None else weight[rows], late)
         return grown
 
-    def _add(self, x: Tensor, Y: Tensor, weight: Tensor) -> "Accumulated":
+    def _add(self, x: Tensor, Y: Tensor, weight: Tensor, late: Callable[[], bool]) -> "Accumulated":
         Phi = self.features(x)
         Y, weight = Y.to(Phi), weight.to(Phi)
         if self.likelihood.fixed_sites:
@@ -77,6 +83,8 @@ class Accumulated:
         grown = self
         for _ in range(_ROUNDS):
             grown = self.with_sites(Phi, Y, weight, self.common_xi(Y, *grown.solved().moments(Phi)))
+            if late():
+                break
         return grown
 
     def features(self, x: Float[Tensor, "l d"]) -> Float64[Tensor, "l m"]:
@@ -218,5 +226,9 @@ def start_accumulating(posterior: Posterior, options: Options) -> Accumulated:
     kernel = posterior.kernel.with_parameters({n: v.to(dtype) for n, v in posterior.kernel.parameters().items()})
     assert isinstance(kernel, SpectralKernel)
     basis = Fourier(kernel, m, seed=options.seed)
-    empty = Accumulated.empty(basis, posterior.likelihood, posterior.Y.shape[1])
-    return empty.add(posterior.x, posterior.Y, posterior.weight)
+    grown = Accumulated.empty(basis, posterior.likelihood, posterior.Y.shape[1])
+    xi = posterior.xi.square().mean(1, keepdim=True).sqrt().expand_as(posterior.xi)  # tight for the exact GP
+    for rows in torch.arange(len(posterior.x)).split(_BLOCK_ROWS):
+        Phi = grown.features(posterior.x[rows])
+        grown = grown.with_sites(Phi, posterior.Y[rows].to(Phi), posterior.weight[rows].to(Phi), xi[rows].to(Phi))
+    return grown

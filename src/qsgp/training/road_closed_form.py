@@ -1,5 +1,6 @@
 """The exact GP from one factor of all rows, and of some rows where time ends before that."""
 
+import threading
 import warnings
 
 import torch
@@ -7,12 +8,15 @@ from sklearn.exceptions import ConvergenceWarning
 
 from qsgp.data.rows import some_rows
 from qsgp.interfaces import Kernel, Likelihood
+from qsgp.interrupt import Halt
 from qsgp.posteriors.posteriors import ClosedForm
 from qsgp.training.exact import affordable
 from qsgp.training.options import LEARN_POINTS
 from qsgp.training.precision import put
 from qsgp.training.task import Task
 from qsgp.training.trained import Trained
+
+_GRACE = 0.1  # of the time, once it is over, for sites that are not Gaussian
 
 
 def train(task: Task, kernel: Kernel, likelihood: Likelihood) -> Trained:
@@ -41,5 +45,7 @@ def stopped_early(task: Task, kernel: Kernel, likelihood: Likelihood) -> Trained
         stacklevel=3,
     )
     x, Y, weight = (part.double() for part in task.rows.take(rows))
+    limit = task.options.max_time
+    grace = None if limit is None else Halt(threading.Event(), _GRACE * limit)
     # those of a run that goes on were stored on the device it had
-    return Trained(ClosedForm.build(put(kernel, x), put(likelihood, x), x, Y, weight))
+    return Trained(ClosedForm.build(put(kernel, x), put(likelihood, x), x, Y, weight, halt=grace))
