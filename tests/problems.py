@@ -67,6 +67,8 @@ def shake(state: State, problem: Problem, seed: int = 1, scale: float = 0.3) -> 
         state.a = Phi_p @ V
     if state.a_prior is not None:
         state.a_prior = torch.linalg.solve_triangular(problem.support.factor, Phi_p, upper=False) @ V
-    if state.spread is not None:
-        state.spread = Phi_p.square() @ (chevron.diagonal_rows(everything, V.dtype) * torch.exp(2 * rows.log_c))
+    if state.variance is not None:
+        state.variance = (Phi_p @ V[:, state.outputs :]).square().sum(1) + Phi_p.square() @ (
+            chevron.diagonal_rows(everything, V.dtype) * torch.exp(2 * rows.log_c)
+        )
     return state

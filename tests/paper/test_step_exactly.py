@@ -6,7 +6,7 @@ from itertools import combinations, product
 
 import pytest
 import torch
-from test_step import dense_loss, leaves, sampled_loss
+from test_step import dense_loss, descended, leaves, sampled_loss
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import qsgp.paper.fitting as fit_module
@@ -17,24 +17,25 @@ from qsgp.paper import control_variates
 from qsgp.paper.fitting import fit
 from qsgp.paper.implicit import implicit_step
 from qsgp.paper.objective import loss, support_values
-from qsgp.paper.optimisers import adagrad
 from qsgp.paper.prediction import predict, relevance_vectors
-from qsgp.paper.sampling import Batch, draw, step_generator
+from qsgp.paper.sampling import Batch, draw, sample, step_generator
 from qsgp.paper.settings import Settings
 from qsgp.paper.starting import start
 from qsgp.paper.stepping import Info, step
 from qsgp.paper.support import Support
 
 
-def batch_of(l, draws):
+def batch_of(l, draws, dense=None):
     drawn = torch.cat(draws)
-    return Batch(l, tuple(draws), drawn, *drawn.unique(return_inverse=True, return_counts=True))
+    return Batch(l, tuple(draws), drawn, *drawn.unique(return_inverse=True, return_counts=True), dense)
 
 
-def every_batch(n, m, n_tilde, m_tilde, sets, replacement=False):
+def every_batch(n, m, n_tilde, m_tilde, sets, replacement=False, columns=(None,)):
+    """``columns`` are all draws of dense columns."""
     i = all_draws(m, m_tilde, replacement)
     for l, *draws in product(all_draws(n, n_tilde, replacement), *[i] * sets):
-        yield batch_of(l, draws)
+        for dense in columns:
+            yield batch_of(l, draws, dense)
 
 
 def prepared(basis="fourier", likelihood="logistic", settings=None, *, outputs=1, weight=None, **sizes):
@@ -83,6 +84,59 @@ def test_kriged_sites_have_the_gradient_of_their_mean(monkeypatch, likelihood, b
     )
     for g, w in zip(got, mean_gradient(live), strict=True):
         torch.testing.assert_close(g, w, rtol=1e-10, atol=1e-10)
+
+
+# --- sampled columns of C -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("k", "r_tilde"), [(2, 1), (4, 1), (4, 3)])
+@pytest.mark.parametrize("control", ["none", "gram", "kriging"])
+@pytest.mark.parametrize("basis", ["fourier", "inducing"])
+def test_sampled_columns_leave_the_objective_unbiased(basis, control, k, r_tilde):
+    """Theorem 2 with its third draw, control variates included: loss and gradient over all draws of l, i, j and r."""
+    settings = Settings(n_tilde=1, m_tilde=2, r_tilde=r_tilde, control=control)
+    problem, state = prepared(basis, "gaussian", settings, n=2, m=4, k=k, n_bar=2)
+    table, theta = moved(state) if basis == "fourier" else leaves(state)
+    batches = list(every_batch(2, 4, 1, 2, 2, columns=all_draws(k, r_tilde, False)))
+    got = sum(sampled_loss(problem, state, batch, settings, table, theta) for batch in batches) / len(batches)
+    wanted = dense_loss(problem, table, theta, k)
+    torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-10)
+    variables = [table, *theta.values()] if basis == "fourier" else [table]
+    for g, w in zip(torch.autograd.grad(got, variables), torch.autograd.grad(wanted, variables), strict=True):
+        torch.testing.assert_close(g, w, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("r_tilde", [1, 3])
+@pytest.mark.parametrize("control", ["none", "kriging"])
+@pytest.mark.parametrize("likelihood", ["laplace", "logistic"])
+def test_sampled_columns_leave_bound_q_as_it_is(likelihood, control, r_tilde):
+    """Over all draws of r: value and gradient of bound Q with all columns, and bound B no higher than with them."""
+    settings = Settings(n_tilde=2, m_tilde=1, r_tilde=r_tilde, control=control)
+    problem, state = prepared("fourier", likelihood, settings, n=2, m=4, k=4, n_bar=2, outputs=2, weight=[0.5, 1.7])
+    table, theta = moved(state)
+    found = {}
+    for bound, columns in product("BQ", ([None], all_draws(4, r_tilde, False))):
+        own = replace(settings, bound=bound)
+        batches = list(every_batch(2, 4, 2, 1, 2, columns=columns))
+        if control == "kriging":  # r is independent of the third draw of functions: a part of its draws serves
+            thirds = torch.tensor([[0], [3]])
+            batches = [batch_of(b.l, (*b.draws, third), b.dense) for b in batches for third in thirds]
+        mean = sum(sampled_loss(problem, state, batch, own, table, theta) for batch in batches) / len(batches)
+        found[bound, columns[0] is not None] = mean
+    assert float(found["B", True].detach()) > float(found["B", False].detach())
+    torch.testing.assert_close(found["Q", True], found["Q", False], rtol=1e-10, atol=1e-10)
+    sampled, whole = (torch.autograd.grad(found["Q", own], [table, *theta.values()]) for own in (True, False))
+    for g, w in zip(sampled, whole, strict=True):
+        torch.testing.assert_close(g, w, rtol=1e-10, atol=1e-10)
+
+
+def test_what_needs_whole_rows_of_c_refuses_sampled_columns():
+    with pytest.raises(ValueError, match="bound='A' needs whole rows of C.*r_tilde=None"):
+        start(make_problem("fourier", "logistic"), Settings(r_tilde=1, bound="A"))
+    with pytest.raises(ValueError, match="whole rows of C.*r_tilde = 1.*relevance"):
+        start(make_problem("rvm"), Settings(r_tilde=1))
+    with pytest.raises(ValueError, match="r_tilde.*got 0.*None for all"):
+        Settings(r_tilde=0)
 
 
 # --- values of the sites -------------------------------------------------------------------------------------------
@@ -167,33 +221,38 @@ def test_kriging_tightens_bound_b(likelihood):
 
 
 @pytest.mark.parametrize(
-    ("basis", "likelihood", "control"),
+    ("basis", "likelihood", "control", "dense"),
     [
-        ("fourier", "gaussian", "gram"),
-        ("fourier", "gaussian", "kriging"),
-        ("inducing", "gaussian", "gram"),
-        ("fourier", "logistic", "kriging"),
+        ("fourier", "gaussian", "gram", None),
+        ("fourier", "gaussian", "kriging", None),
+        ("inducing", "gaussian", "gram", None),
+        ("fourier", "logistic", "kriging", None),
+        ("fourier", "gaussian", "gram", [1]),
+        ("fourier", "gaussian", "kriging", [1]),
+        ("inducing", "gaussian", "gram", [1]),
     ],
 )
-def test_control_variates_remove_the_noise_they_know(basis, likelihood, control):
+def test_control_variates_remove_the_noise_they_know(basis, likelihood, control, dense):
     """Support points = the data, each twice (and = the centres): over all draws hardly any noise is left, apart from
-    that of a diagonal prior and of the log-determinant, which have no control variate."""
+    that of a diagonal prior and of the log-determinant, which have no control variate. So for any drawn columns too."""
+    k, dense = (1, None) if dense is None else (2, torch.tensor(dense))
     variance = {}
     for used in ("none", control):
         settings = Settings(n_tilde=4, m_tilde=2, control=used)
-        problem = make_problem(basis, likelihood, n=4, m=4, k=1)
+        problem = make_problem(basis, likelihood, n=4, m=4, k=k)
         x, y = problem.source.x, problem.source.y
         made = replace(problem.basis, Z=x) if basis == "inducing" else problem.basis
         support = Support.build(problem.basis.kernel, torch.cat([x, x]), jitter=1e-9)
         source = Arrays(x, torch.zeros_like(y) if likelihood == "gaussian" else y)
         problem = replace(problem, basis=made, support=support, source=source)
         state = shake(start(problem, settings), problem, scale=1.0)
-        state.rows.log_c[1:] = -20.0  # the arms have no control variate
+        state.rows.log_c[k:] = -20.0  # the arms have no control variate
         shake(state, problem, scale=0.0)
         sets = 3 if likelihood == "logistic" and used == "kriging" else 2
         losses = []
-        for batch in every_batch(4, 4, 4, 2, sets):
-            terms = loss(problem, state, batch, state.table[batch.touched], state.theta, settings).terms
+        for batch in every_batch(4, 4, 4, 2, sets, columns=[dense]):
+            rows = state.gather(batch.touched, dense)[0]
+            terms = loss(problem, state, batch, rows, state.theta, settings).terms
             losses.append(sum(terms.values()) - without_control(problem, state, batch))
         variance[used] = float(torch.stack(losses).var())
     assert variance[control] < 1e-6 * variance["none"]
@@ -202,7 +261,9 @@ def test_control_variates_remove_the_noise_they_know(basis, likelihood, control)
 def without_control(problem, state, batch):
     """The sampled log-determinant, and the quadratic form of S where it is diagonal (here S = I)."""
     rows = state.named(state.table[batch.drawn])
-    V = torch.cat([rows.mu, problem.covariance.dense_columns(batch.drawn, rows.L, rows.log_c)], 1)
+    C = problem.covariance.dense_columns(batch.drawn, rows.L, rows.log_c)
+    C = C if batch.dense is None else C[:, batch.dense] * (state.k / len(batch.dense)) ** 0.5
+    V = torch.cat([rows.mu, C], 1)
     quadratic = V.square().sum() if problem.basis.diagonal else 0.0
     return problem.basis.m / len(batch.drawn) * (quadratic - 2 * rows.log_c.sum())
 
@@ -210,16 +271,21 @@ def without_control(problem, state, batch):
 # --- the step does what the enumeration tests ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("replacement", [False, True])
+@pytest.mark.parametrize(
+    ("replacement", "r_tilde", "update"), [(False, None, "row"), (True, 3, "row"), (True, 3, "entry")]
+)
 @pytest.mark.parametrize("control", ["none", "gram", "kriging"])
 @pytest.mark.parametrize(
     ("likelihood", "bound"), [("gaussian", "B"), ("laplace", "A"), ("laplace", "B"), ("logistic", "Q")]
 )
-def test_steps_follow_their_settings(likelihood, bound, control, replacement):
+def test_steps_follow_their_settings(likelihood, bound, control, replacement, r_tilde, update):
     """Five steps by hand: draws of (seed, t), decayed AdaGrad on the touched rows, torch's Adam after the freeze."""
+    r_tilde = None if bound == "A" else r_tilde
     settings = Settings(
         6,
         4,
+        r_tilde,
+        covariance_update=update,
         iterations=7,
         rate=0.2,
         hyper_rate=0.03,
@@ -232,16 +298,18 @@ def test_steps_follow_their_settings(likelihood, bound, control, replacement):
         seed=11,
     )
     weight = torch.linspace(0.2, 2, 30).tolist()
-    problem, state = prepared("fourier", likelihood, settings, weight=weight)
+    problem, state = prepared("fourier", likelihood, settings, k=5, weight=weight)
     sets = 3 if likelihood != "gaussian" and control == "kriging" else 2
     hyper = {name: value.clone().requires_grad_() for name, value in state.theta.items()}
     optimiser = torch.optim.Adam(hyper.values(), lr=0.03)
     for t in range(5):
-        batch = draw(30, 12, 6, 4, step_generator(11, t), replacement=replacement, sets=sets)
+        generator = step_generator(11, t)
+        batch = draw(30, 12, 6, 4, generator, replacement=replacement, sets=sets)
+        batch = replace(batch, dense=sample(5, 3, generator)) if r_tilde else batch
         table = state.table.clone().requires_grad_()
         loss = sampled_loss(problem, state, batch, settings, table, hyper)
         gradient, *others = torch.autograd.grad(loss, [table, *hyper.values()])
-        wanted, sums = adagrad(table.detach(), state.sums.clone(), gradient, 0.2 * 0.1 ** (t / 7))
+        wanted, sums = descended(table.detach(), state.sums.clone(), gradient, settings, 5, 0.1 ** (t / 7))
         if t >= 2:  # 0.25 of 7 iterations have passed
             for group in optimiser.param_groups:
                 group["lr"] = 0.03 * 0.1 ** (t / 7)
@@ -357,7 +425,7 @@ def test_eta_stays_positive(dtype):
     _, info = step(problem, state, settings)
     assert all(torch.isfinite(term) for term in info.terms.values()) and torch.isfinite(state.table).all()
     values = support_values(problem, state, problem.basis.columns(torch.arange(3)))
-    values = replace(values, spread=torch.tensor([4.0, 1e-4, 1e-4, 1e-4, 1e-4], dtype=dtype))
+    values = replace(values, variance=torch.tensor([4.0, 1e-4, 1e-4, 1e-4, 1e-4], dtype=dtype))
     W = torch.tensor([[-1.0, 0, 0, 0, 0], [9.0, 0, 0, 0, 0]], dtype=dtype)
     variance = values.site_moments(W, 1)[1]
     assert variance.tolist() == pytest.approx([0.5e-4, 8.0], rel=1e-5)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from qsgp.interfaces import DensePriorBasis, Likelihood, Parameters
@@ -27,8 +27,8 @@ class SupportValues:
 
     support: Support
     Phi_p: Float[Tensor, "p drawn"]  # features of the drawn functions there, at the initial kernel (Appendix F.3)
-    a: Float[Tensor, "p c"]
-    spread: Float[Tensor, " p"] | None
+    a: Float[Tensor, "p c"]  # of the columns of C that were drawn
+    variance: Float[Tensor, " p"] | None  # of all columns
     B: Float[Tensor, "p drawn"] | None = None  # Nystrom factor of a dense S
     a_prior: Float[Tensor, "p c"] | None = None
 
@@ -37,9 +37,8 @@ class SupportValues:
 
         The variance is kriged about its average and kept inside the range seen at the support points.
         """
-        variance = self.a[:, outputs:].square().sum(1)
-        variance = variance if self.spread is None else variance + self.spread
-        variance = variance.clamp_min(1e-8 * self.support.kernel.diag(self.support.U))
+        assert self.variance is not None
+        variance = self.variance.clamp_min(1e-8 * self.support.kernel.diag(self.support.U))
         average = variance.mean()
         at_x = average + W @ (variance - average)
         return W @ self.a[:, :outputs], torch.clamp(at_x, min=0.5 * variance.min(), max=2 * variance.max())
@@ -64,13 +63,13 @@ def loss(
 ) -> Estimate:
     """Half the sampled -2 ELBO of ``batch``, in the mean over batches the ELBO itself (below it for other sites).
 
-    ``touched`` are the rows ``batch.touched`` of the table, ``theta`` the hyperparameters: what gradients are taken
+    ``touched`` is what `State.gather` takes from the table, ``theta`` the hyperparameters: what gradients are taken
     with respect to. Of ``state`` only the running products are read, constants of this step.
     """
     columns = problem.basis.columns(batch.drawn)
     wanted = settings.control != "none" or problem.needs_support
-    values = support_values(problem, state, columns) if wanted else None
-    drawn = Drawn.of(problem, batch, columns, state.named(touched), theta)
+    values = support_values(problem, state, columns, batch.dense) if wanted else None
+    drawn = Drawn.of(problem, batch, columns, state.named(touched, batch.dense), theta)
     if drawn.likelihood.fixed_sites:
         sigma2 = drawn.likelihood.noise_variance
         assert sigma2 is not None
@@ -82,15 +81,21 @@ def loss(
     return Estimate(0.5 * torch.stack(list(terms.values())).sum(), terms, drawn, values)
 
 
-def support_values(problem: Problem, state: State, columns: object) -> SupportValues:
+def support_values(
+    problem: Problem, state: State, columns: object, dense: Int[Tensor, " r"] | None = None
+) -> SupportValues:
     """The drawn functions at the support points, with the initial kernel: Appendix F.3."""
     assert state.a is not None
+    a, a_prior = state.a, state.a_prior
+    if dense is not None:
+        at = state.columns(dense)[: state.outputs + len(dense)]
+        a, a_prior = a[:, at], None if a_prior is None else a_prior[:, at]
     with torch.no_grad():
         Phi_p = problem.basis.features(problem.support.U, columns)
         B = None
-        if state.a_prior is not None:
+        if a_prior is not None:
             B = control_variates.nystrom_factor(problem.support.factor, Phi_p)
-    return SupportValues(problem.support, Phi_p, state.a, state.spread, B, state.a_prior)
+    return SupportValues(problem.support, Phi_p, a, state.variance, B, a_prior)
 
 
 @dataclass(frozen=True)
@@ -102,7 +107,7 @@ class Drawn:
     y: Float[Tensor, "l o"]
     weight: Float[Tensor, " l"] | None
     likelihood: Likelihood  # at the current hyperparameters
-    V: Float[Tensor, "drawn c"]  # [mu, C_dense] at the drawn functions
+    V: Float[Tensor, "drawn c"]  # [mu, C_dense] at the drawn functions, of C_dense the columns that were drawn
     c: Float[Tensor, " drawn"]  # diagonal of C there
     arm: Float[Tensor, " drawn"]  # 1 where that column of C is diagonal
     Phi: Float[Tensor, "l drawn"]
@@ -111,6 +116,7 @@ class Drawn:
     log_S: Float[Tensor, ""] | None  # of a dense S, where it is estimated
     n: int
     m: int
+    k: int  # dense columns of C, drawn or not
 
     @classmethod
     def of(cls, problem: Problem, batch: Batch, columns: Any, rows: Rows, theta: Parameters) -> "Drawn":
@@ -119,7 +125,7 @@ class Drawn:
         index, at, chevron = batch.drawn, batch.at, problem.covariance
         x, y = problem.source.take(batch.l)
         log_c = rows.log_c[at]
-        V = torch.cat([rows.mu[at], chevron.dense_columns(index, rows.L[at], log_c)], 1)
+        V = torch.cat([rows.mu[at], chevron.dense_columns(index, rows.L[at], log_c, batch.dense)], 1)
         s = basis.precision_diag(index) if rows.log_s is None else rows.log_s[at].exp()
         S_ji = log_S = None
         if isinstance(basis, DensePriorBasis):
@@ -142,12 +148,18 @@ class Drawn:
             log_S,
             problem.source.n,
             basis.m,
+            chevron.k,
         )
 
     @property
     def outputs(self) -> int:
         """How many columns of V are means."""
         return self.y.shape[1]
+
+    @property
+    def per_column(self) -> float:
+        """k / r_tilde: how many dense columns a drawn one stands for."""
+        return self.k / max(self.V.shape[1] - self.outputs, 1)
 
     @property
     def S(self) -> theorems.Precision:
@@ -170,8 +182,9 @@ class Drawn:
         return replace(self, Phi=root * self.Phi, y=root * self.y)
 
     def total(self, of_columns: Float[Tensor, " c"]) -> Float[Tensor, ""]:
-        """Sum over [mu, C_dense]. All outputs share C, so its columns count once for each of them."""
-        return of_columns[: self.outputs].sum() + self.outputs * of_columns[self.outputs :].sum()
+        """Sum over [mu, C_dense] from the columns drawn. All outputs share C: it counts once for each of them."""
+        dense = self.per_column * of_columns[self.outputs :].sum()
+        return of_columns[: self.outputs].sum() + self.outputs * dense
 
     def predictions(self, Phi: Float[Tensor, "x drawn"]) -> list[Float[Tensor, "x c"]]:
         """(m / m_tilde) Phi_i V_i for each of the draws i, j (and r)."""
@@ -192,7 +205,7 @@ def gaussian_terms(
     drawn, o, S = drawn.weighted(), drawn.outputs, drawn.S
     seen = drawn.sampled()
     mu, C = seen.columns(slice(None, o)), seen.columns(slice(o, None))
-    dense = theorems.covariance_loss(C, drawn.c, S, sigma2, columns=C.V_i.shape[1])
+    dense = theorems.covariance_loss(C, drawn.c, S, sigma2, columns=drawn.k)
     arms = theorems.diagonal_quadratic(drawn.Phi, drawn.s, drawn.arm * drawn.c, sigma2, drawn.n, drawn.m)
     terms = {"mean": theorems.mean_loss(drawn.y, mu, S, sigma2), "covariance": o * (dense + arms)}
     if values is not None and control == "kriging":
@@ -272,7 +285,7 @@ def _bound_b_or_q(drawn: Drawn, values: SupportValues, settings: Settings) -> Fl
     Phi_i, Phi_j = drawn.batch.split(drawn.Phi, 1)[:2]
     c_i, c_j = drawn.batch.split(drawn.arm * drawn.c)[:2]
     arms = 0.5 * (bounds.diagonal_variance(Phi_i, c_i, drawn.m) + bounds.diagonal_variance(Phi_j, c_j, drawn.m))
-    v_hat = ((f_i[:, o:] * f_j[:, o:]).sum(1) + arms).repeat_interleave(o)
+    v_hat = (drawn.per_column * (f_i[:, o:] * f_j[:, o:]).sum(1) + arms).repeat_interleave(o)
     mean_i, mean_j = f_i[:, :o].reshape(-1), f_j[:, :o].reshape(-1)
     known_mean, known_variance = (moment.detach() for moment in values.site_moments(W, o))
     known_variance = known_variance.repeat_interleave(o)
@@ -324,7 +337,7 @@ def site_curvature(drawn: Drawn, values: SupportValues | None) -> Float[Tensor, 
     """
     y, likelihood = drawn.y, drawn.likelihood
     mean, variance = torch.zeros_like(y), torch.zeros_like(y[:, 0])
-    if values is not None:
+    if values is not None and values.variance is not None:
         mean, variance = values.site_moments(values.support.weights(drawn.x), y.shape[1])
     xi = likelihood.optimal_xi(y, mean, mean.square() + variance[:, None])
     curvature = -2 * likelihood.quadratic_bound(y, xi).quadratic.detach().amin(1)

@@ -15,6 +15,21 @@ def adagrad(
     return rows - rate * gradient / (sums.sqrt() + 1e-10), sums
 
 
+def adagrad_rows(
+    rows: Float[Tensor, "u k"],
+    sums: Float[Tensor, "u 1"],
+    gradient: Float[Tensor, "u k"],
+    rate: Float[Tensor, " u"],
+) -> tuple[Float[Tensor, "u k"], Float[Tensor, "u 1"]]:
+    """AdaGrad with one sum for a whole row: no step is longer than the ``rate`` of its row, whatever k is.
+
+    Entries whose gradient is mostly noise then stay small beside those with a signal, and a table of L needs one sum a
+    row, not k.
+    """
+    sums = sums + gradient.square().sum(1, keepdim=True)
+    return rows - rate[:, None] * gradient / (sums.sqrt() + 1e-10), sums
+
+
 def block_newton(
     mu: Float[Tensor, "u o"],
     gradient: Float[Tensor, "u o"],

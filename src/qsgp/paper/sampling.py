@@ -17,7 +17,8 @@ class Batch:
     """One draw: l points; i, j (and r) basis functions, mutually independent.
 
     ``drawn`` is i, j, r one after the other, the order in which features are evaluated. ``touched`` are its
-    distinct values; ``at`` says where each drawn function sits in them. ``looked`` are rows of a dense S, for its
+    distinct values; ``at`` says where each drawn function sits in them. ``dense`` are the dense columns of C that
+    Theorem 2 takes, independent of the rest; None: all of them. ``looked`` are rows of a dense S, for its
     log-determinant.
     """
 
@@ -27,11 +28,18 @@ class Batch:
     touched: Int[Tensor, " touched"]
     at: Int[Tensor, " drawn"]
     repeats: Int[Tensor, " touched"]
+    dense: Int[Tensor, " r"] | None = None
     looked: Looked | None = None
 
     def share(self, dtype: torch.dtype) -> Float[Tensor, " drawn"]:
         """1 / (times the function was drawn): sums over ``drawn`` weighted so are sums over ``touched``."""
         return 1 / self.repeats[self.at].to(dtype)
+
+    def somewhere(self) -> Int[Tensor, " touched"]:
+        """For each touched function a position among the drawn ones."""
+        found = torch.empty_like(self.touched)
+        found[self.at] = torch.arange(len(self.at), device=self.at.device)
+        return found
 
     def split(self, drawn: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
         """Cut what was computed for ``drawn`` into the parts of i, j (and r)."""

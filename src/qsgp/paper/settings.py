@@ -8,6 +8,7 @@ from qsgp.checks import check_choice, check_positive
 Control = Literal["none", "gram", "kriging"]
 Bound = Literal["A", "B", "Q"]
 MeanUpdate = Literal["adagrad", "newton", "implicit"]
+CovarianceUpdate = Literal["row", "entry"]
 
 
 @dataclass(frozen=True)
@@ -19,19 +20,26 @@ class Settings:
     only where kriging from many support points leaves the sampled gradient almost no noise. ``mean_update="implicit"``
     solves for a block of mu and of the dense columns of C at once (`implicit.implicit_step`); ``rate`` is then the part
     of a Newton step that is taken of what the data determine.
+
+    ``covariance_update="row"`` moves a row of L by at most ``covariance_rate`` in the unit of its own c_rr, all its
+    entries in proportion to their gradients. ``"entry"`` is the paper's AdaGrad: every entry by ``rate`` at first,
+    which spoils a covariance whose entries are smaller than that. ``r_tilde`` is the third draw of Theorem 2.
     """
 
     n_tilde: int = 500
     m_tilde: int = 500
+    r_tilde: int | None = None  # dense columns of C that a step reads; None: all of them
     iterations: int = 10_000
     rate: float = 0.1
     hyper_rate: float = 1e-5
-    final: float = 0.01  # both rates decay exponentially to this part of themselves
+    final: float = 0.01  # all rates decay exponentially to this part of themselves
     frozen: float = 0.1  # part of the iterations before hyperparameters move
     learn_hyperparameters: bool = False
     determinant_rows: int = 0  # rows of a dense S for its log-determinant; hyperparameters of such a basis need some
     learned: str = ""  # only hyperparameters whose names begin so: "likelihood" leaves the kernel alone
     mean_update: MeanUpdate = "adagrad"
+    covariance_update: CovarianceUpdate = "row"
+    covariance_rate: float = 0.3  # of L below its diagonal, for "row"; decays as the others do
     control: Control = "gram"
     bound: Bound = "B"
     replacement: bool = False
@@ -40,8 +48,12 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_choice("mean_update", self.mean_update, get_args(MeanUpdate))
+        check_choice("covariance_update", self.covariance_update, get_args(CovarianceUpdate))
         check_choice("control", self.control, get_args(Control))
         check_choice("bound", self.bound, get_args(Bound))
+        if self.r_tilde is not None:
+            check_positive("r_tilde", self.r_tilde, "Use None for all dense columns in every step.")
         check_positive("every", self.every, "Ask for a record every 100 steps, for example.")
         check_positive("rate", self.rate, "Steps go down the gradient; the paper's rate is 0.1.")
+        check_positive("covariance_rate", self.covariance_rate, "In the unit of c_rr: 0.3, for example.")
         check_positive("final", self.final, "Rates decay to this part of themselves; use 1.0 for constant rates.")

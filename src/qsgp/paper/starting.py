@@ -10,7 +10,7 @@ from qsgp.paper.state import State
 
 
 def start(problem: Problem, settings: Settings) -> State:
-    """A fresh state: mu = 0, L = 0, c_rr near Proposition 1, a and spread by their definitions.
+    """A fresh state: mu = 0, L = 0, c_rr near Proposition 1, a and the variance by their definitions.
 
     All m functions are looked at, in blocks. mu = 0 makes a trivial, as the paper notes; phi_r^T phi_r
     is taken from a few support points, good enough for a value that training corrects.
@@ -22,7 +22,7 @@ def start(problem: Problem, settings: Settings) -> State:
     outputs = problem.source.outputs
     width = outputs + k + (2 if basis.learned_precision else 1)
     table = torch.zeros(basis.m, width, dtype=U.dtype, device=U.device)
-    state = State(table, torch.zeros_like(table), outputs, k, theta)
+    state = State(table, table.new_zeros(basis.m, sums_width(width, k, settings)), outputs, k, theta)
     state.moments = {name: Moments(torch.zeros_like(v), torch.zeros_like(v)) for name, v in theta.items()}
     blocks = torch.arange(basis.m, device=U.device).split(65_536)
     with torch.no_grad():
@@ -42,11 +42,16 @@ def start(problem: Problem, settings: Settings) -> State:
             B_k = control_variates.nystrom_factor(problem.support.factor, Phi_pk)
             state.a_prior = torch.cat([U.new_zeros(len(U), outputs), B_k @ C_kk], 1)
         if problem.needs_support:
-            state.spread = U.new_zeros(len(U))
+            state.variance = state.a[:, outputs:].square().sum(1)
             for block in blocks:
                 c2 = problem.covariance.diagonal_rows(block, U.dtype) * torch.exp(2 * state.rows.log_c[block])
-                state.spread += basis.features(U, basis.columns(block)).square() @ c2
+                state.variance += basis.features(U, basis.columns(block)).square() @ c2
     return state
+
+
+def sums_width(width: int, k: int, settings: Settings) -> int:
+    """Columns of the optimiser's sums: one for each of the table's, or one for the whole row of L."""
+    return width if settings.covariance_update == "entry" else width - k + min(k, 1)
 
 
 def check_state(problem: Problem, settings: Settings, state: State) -> None:
@@ -57,8 +62,14 @@ def check_state(problem: Problem, settings: Settings, state: State) -> None:
     needed = {
         "a": controlled or problem.needs_support,
         "a_prior": controlled and not problem.basis.diagonal,
-        "spread": problem.needs_support,
+        "variance": problem.needs_support,
     }
+    sums = sums_width(state.table.shape[1], state.k, settings)
+    if state.sums.shape[1] != sums:
+        raise ValueError(
+            f"Expected a state with {sums} columns of sums, as covariance_update={settings.covariance_update!r} keeps, "
+            f"got {state.sums.shape[1]}. Start it with the settings it goes on with."
+        )
     n_bar = len(problem.support.U)
     for name, wanted in needed.items():
         held = getattr(state, name)
@@ -80,6 +91,16 @@ def check_problem(problem: Problem, settings: Settings) -> None:
             "hyperparameters fixed (learn_hyperparameters=False) or use a Fourier, grid or RVM basis."
         )
     _check_mean_update(problem, settings)
+    if settings.r_tilde is not None and problem.needs_support and settings.bound == "A":
+        raise ValueError(
+            f"bound='A' needs whole rows of C: with r_tilde = {settings.r_tilde} sampled columns it would be no bound. "
+            "Use bound='B' or 'Q', or r_tilde=None."
+        )
+    if settings.r_tilde is not None and basis.learned_precision:
+        raise ValueError(
+            f"Own precisions are learned from whole rows of C, but r_tilde = {settings.r_tilde} columns are sampled. "
+            "Use r_tilde=None with relevance vectors."
+        )
     if problem.covariance.m != basis.m:
         raise ValueError(
             f"Expected a covariance over m = {basis.m} basis functions, got one over {problem.covariance.m}. "
@@ -114,6 +135,11 @@ def _check_mean_update(problem: Problem, settings: Settings) -> None:
             f"mean_update={settings.mean_update!r} cannot be used with control='kriging' for a non-Gaussian likelihood:"
             " the gradient of the control variate falls on other rows than the block. Use control='none' or "
             "mean_update='adagrad'."
+        )
+    if settings.mean_update == "implicit" and settings.r_tilde is not None:
+        raise ValueError(
+            f"mean_update='implicit' solves for whole rows of C, but r_tilde = {settings.r_tilde} columns are sampled. "
+            "Use r_tilde=None, or mean_update='adagrad'."
         )
     if settings.mean_update == "implicit" and (settings.control == "gram" or settings.replacement):
         raise ValueError(

@@ -33,18 +33,19 @@ class State:
     """Everything that training changes. Only `step` writes into it.
 
     All that has m rows sits in ``table`` and, row for row, in the optimiser's ``sums``: a step gathers the touched
-    rows once and scatters them once, so its cost does not depend on m, not even through cache misses per array.
+    rows once and scatters them once, so its cost does not depend on m, not even through cache misses per array. Of L
+    it takes the columns that it drew.
     """
 
     table: Float[Tensor, "m w"]
-    sums: Float[Tensor, "m w"]
+    sums: Float[Tensor, "m v"]  # as the table, or with one column for all of L
     outputs: int  # columns of mu: targets that share the features and the covariance
     k: int  # dense columns of the chevron
     theta: Parameters  # log-scale hyperparameters of kernel and likelihood
     moments: dict[str, Moments] = field(default_factory=dict)
     a: Float[Tensor, "p c"] | None = None  # Phi_p [mu, C_dense], Proposition 3
     a_prior: Float[Tensor, "p c"] | None = None  # the same for the Nystrom factor of S
-    spread: Float[Tensor, " p"] | None = None  # sum_r phi_pr^2 c_rr^2 over diagonal columns: the rest of the variance
+    variance: Float[Tensor, " p"] | None = None  # phi_p Sigma phi_p^T
     t: int = 0
 
     @property
@@ -52,9 +53,15 @@ class State:
         """The whole table by name, as views."""
         return self.named(self.table)
 
-    def named(self, table: Float[Tensor, "u w"]) -> Rows:
-        """Any rows of the table by name."""
-        return Rows.of(table, self.outputs, self.k)
+    def named(self, table: Float[Tensor, "u w"], dense: Int[Tensor, " r"] | None = None) -> Rows:
+        """Any rows of the table by name; of L they hold the columns ``dense``, or all."""
+        return Rows.of(table, self.outputs, self.k if dense is None else len(dense))
+
+    def columns(self, dense: Int[Tensor, " r"]) -> Int[Tensor, " w"]:
+        """Where [mu | L_dense | log_c | log_s] stand in the table."""
+        every = torch.arange(self.table.shape[1] - self.k, device=dense.device)
+        before, after = every[: self.outputs], every[self.outputs :] + self.k
+        return torch.cat([before, self.outputs + dense, after])
 
     def check(self, m: int, outputs: int, k: int, theta: Parameters, own_precision: bool) -> None:
         """A state of another model has rows that mean something else, and would be read without complaint."""
@@ -66,12 +73,33 @@ class State:
                 "Use the state with the problem it was started for, or start a new one."
             )
 
-    def gather(self, touched: Int[Tensor, " u"]) -> tuple[Float[Tensor, "u w"], Float[Tensor, "u w"]]:
-        return self.table[touched], self.sums[touched]
+    def gather(
+        self, touched: Int[Tensor, " u"], dense: Int[Tensor, " r"] | None = None
+    ) -> tuple[Float[Tensor, "u w"], Float[Tensor, "u v"]]:
+        """Rows ``touched`` of the table and of the sums, in both without the columns of L that are not ``dense``."""
+        columns = None if dense is None else self.columns(dense)
+        table, sums = (of[touched] if at is None else of[touched[:, None], at] for of, at in self._columns_of(columns))
+        return table, sums
 
-    def scatter(self, touched: Int[Tensor, " u"], table: Float[Tensor, "u w"], sums: Float[Tensor, "u w"]) -> None:
-        self.table.index_copy_(0, touched, table)
-        self.sums.index_copy_(0, touched, sums)
+    def scatter(
+        self,
+        touched: Int[Tensor, " u"],
+        dense: Int[Tensor, " r"] | None,
+        table: Float[Tensor, "u w"],
+        sums: Float[Tensor, "u v"],
+    ) -> None:
+        """Put back what `gather` took."""
+        columns = None if dense is None else self.columns(dense)
+        for (of, at), new in zip(self._columns_of(columns), (table, sums), strict=True):
+            if at is None:
+                of.index_copy_(0, touched, new)
+            else:
+                of.index_put_((touched[:, None], at), new)
+
+    def _columns_of(self, columns: Tensor | None) -> tuple[tuple[Tensor, Tensor | None], ...]:
+        """The sums have those columns only if they have one for each of the table's."""
+        each = self.sums.shape[1] == self.table.shape[1]
+        return (self.table, columns), (self.sums, columns if each else None)
 
     def tensors(self) -> dict[str, Tensor]:
         """All of it as named tensors, for a checkpoint."""
@@ -79,7 +107,7 @@ class State:
         named |= {f"theta.{name}": value for name, value in self.theta.items()}
         for name, moments in self.moments.items():
             named |= {f"first.{name}": moments.first, f"second.{name}": moments.second}
-        products = {"a": self.a, "a_prior": self.a_prior, "spread": self.spread}
+        products = {"a": self.a, "a_prior": self.a_prior, "variance": self.variance}
         return named | {name: value for name, value in products.items() if value is not None}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
@@ -95,7 +123,7 @@ class State:
         self.t = int(tensors["t"])
         self.theta = {name: tensors[f"theta.{name}"] for name in self.theta}
         self.moments = {name: Moments(tensors[f"first.{name}"], tensors[f"second.{name}"]) for name in self.moments}
-        self.a, self.a_prior, self.spread = (
+        self.a, self.a_prior, self.variance = (
             None if old is None else tensors[name]
-            for name, old in (("a", self.a), ("a_prior", self.a_prior), ("spread", self.spread))
+            for name, old in (("a", self.a), ("a_prior", self.a_prior), ("variance", self.variance))
         )

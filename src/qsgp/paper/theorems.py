@@ -105,7 +105,7 @@ def covariance_loss(
 ) -> Float[Tensor, ""]:
     """Theorem 2: unbiased estimate of L_Sigma, Eq. (2), from rows i and j of the columns r of C.
 
-    A training step calls this from `objective.gaussian_terms` with all k dense columns, so that no r is drawn there.
+    A training step calls this from `objective.gaussian_terms` with the r_tilde dense columns that it drew, or all k.
     The sum over r covers all three terms (the printed parentheses are missing). ``columns`` is the number of columns
     that those of ``C`` were drawn from: m as printed, k for the k dense columns of a chevron. What diagonal columns
     add then is `diagonal_quadratic`; ``c_rr`` is a draw from the whole diagonal always.

@@ -18,6 +18,7 @@ from qsgp.training.safeguard import Shuffled
 from qsgp.training.task import Task
 
 _GRID_POINTS = 128  # for each input, at most
+_DENSE_COLUMNS = 200  # of C that a step reads: with more its time would grow with them
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,9 @@ def make_settings(problem: Problem, options: Options, sizes: Sizes) -> Settings:
     whole = m_tilde == m
     mean_update = _mean_update(problem, options, whole)
     rate, final = (0.1, 0.01) if mean_update == "implicit" else (first_rate(problem, options), 0.05)
+    sampled = problem.covariance.k > _DENSE_COLUMNS and not whole and not options.relevance
     settings = Settings(
+        r_tilde=_DENSE_COLUMNS if sampled else None,
         n_tilde=sizes.batch_points,
         m_tilde=m_tilde,
         iterations=options.max_iter or {"newton": 400, "implicit": 1000, "adagrad": 4000}[mean_update],
