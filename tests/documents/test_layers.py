@@ -35,7 +35,20 @@ MAY_IMPORT: dict[str, set[str]] = {
     "evaluation": GROUND | {"likelihoods", "data"},
     "plots": GROUND | {"evaluation"},
     "report": GROUND | {"kernels", "likelihoods", "evaluation", "plots", "data"},
-    "cli": GROUND | {"likelihoods", "models", "data", "datasets", "evaluation"},
+    "reproduce": GROUND
+    | {
+        "datasets",
+        "engine",
+        "kernels",
+        "bases",
+        "likelihoods",
+        "data",
+        "paper",
+        "solvers",
+        "hyperparameters",
+        "models",
+    },
+    "cli": GROUND | {"likelihoods", "models", "data", "datasets", "evaluation", "reproduce"},
     "__main__": {"cli"},
 }
 

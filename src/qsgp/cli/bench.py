@@ -1,4 +1,4 @@
-"""`qsgp bench` and `qsgp reproduce`: measurements that need the checkout."""
+"""`qsgp bench`: measurements that need the checkout."""
 
 import os
 import subprocess
@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-
-from qsgp.cli.talk import say
 
 _SOURCE = Path(__file__).parents[2]
 _NO_BENCHMARKS = {"table", "battery_problems", "battery_verdict", "peer_models"}  # what the others share
@@ -37,15 +35,6 @@ def bench(
     paths = [str(_SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])]
     ended = subprocess.run(command, env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)})
     raise typer.Exit(1 if ended.returncode else 0)
-
-
-def reproduce() -> None:
-    """The paper's tables by one command: not built yet."""
-    say(
-        "Error: qsgp reproduce is not built yet. What works: qsgp bench lists the measurements there are, and "
-        "qsgp demo trains on a million rows beside two other models."
-    )
-    raise typer.Exit(2)
 
 
 def benchmarks() -> dict[str, Path]:

@@ -8,12 +8,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from qsgp.cli.bench import bench, reproduce
+from qsgp.cli.bench import bench
 from qsgp.cli.demo import demo
 from qsgp.cli.evaluate import evaluate, report
 from qsgp.cli.fit import fit
 from qsgp.cli.info import info
 from qsgp.cli.predict import predict
+from qsgp.cli.reproduce import reproduce
 from qsgp.cli.talk import own_version, say, speak_safely
 
 EXAMPLES: dict[Callable[..., None], list[str]] = {
@@ -31,7 +32,7 @@ EXAMPLES: dict[Callable[..., None], list[str]] = {
     info: ["qsgp info model.qsgp", "qsgp info model.qsgp --json"],
     demo: ["qsgp demo", "qsgp demo --rows 20000 --seconds 5 --folder demo"],
     bench: ["qsgp bench", "qsgp bench small --json small.json"],
-    reproduce: ["qsgp reproduce"],
+    reproduce: ["qsgp reproduce figure-1 --fast", "qsgp reproduce table-2 --splits 0,1 --device cuda -o results"],
 }
 
 

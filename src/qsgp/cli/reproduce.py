@@ -1,0 +1,116 @@
+"""`qsgp reproduce`: the paper's tables and figures, measured here, beside what the paper says."""
+
+import importlib
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from qsgp.atomic import check_folder, written
+from qsgp.cli.talk import AsJson, Device, Quiet, say, show
+from qsgp.reproduce import EXPERIMENTS
+from qsgp.reproduce.experiment import Choice, Experiment, Row
+from qsgp.reproduce.records import Records, write_csv
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(metavar="NAME", help=f"{', '.join(EXPERIMENTS)}, or all.")],
+    fast: Annotated[bool, typer.Option("--fast", help="Smaller sizes: a minute or two each on two cores.")] = False,
+    device: Device = "auto",
+    splits: Annotated[str, typer.Option(metavar="NUMBERS", help="Train-test splits, such as 0,1,2.")] = "0",
+    seed: Annotated[int, typer.Option(help="Of what is drawn at random.")] = 0,
+    output: Annotated[Path, typer.Option("-o", "--output", help="A folder for JSON, CSV and pictures.")] = Path(
+        "results"
+    ),
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure a table or figure of the paper, and print it beside what the paper says.
+
+    Every row is written to the folder as soon as it is measured. The same command again goes on where a run was
+    ended; remove the file to begin anew.
+    """
+    if name != "all" and name not in EXPERIMENTS:
+        raise typer.BadParameter(f"Expected one of {', '.join(EXPERIMENTS)} or all, got {name!r}.")
+    choice = Choice(fast, _device(device), _numbers(splits), seed)
+    output.mkdir(parents=True, exist_ok=True)
+    check_folder(output)
+    found: dict[str, Any] = {}
+    for each in EXPERIMENTS.values() if name == "all" else (EXPERIMENTS[name],):
+        rows = measured(each, choice, output, quiet)
+        summary = each.summary(rows) if each.summary else ""
+        found[each.name] = {"paper": each.paper, "rows": rows, "summary": summary}
+        if not as_json:
+            show({}, False, f"{_table(each.title, rows)}\nThe paper: {each.paper}\n{summary}\n")
+        _draw(each, rows, output, quiet)
+    if as_json:
+        show(found, True, "")
+
+
+def measured(experiment: Experiment, choice: Choice, folder: Path, quiet: bool) -> list[Row]:
+    """All rows of this choice, those of earlier runs included; what cannot be measured has a row that says why."""
+    cases = list(experiment.cases(choice))
+    path = folder / f"{experiment.name}{'-fast' if choice.fast else ''}.json"
+    records = Records(path, experiment=experiment.name, seed=choice.seed)
+    for number, case in enumerate(cases, 1):
+        label, began = " ".join(str(value) for value in case.key.values()), time.monotonic()
+        row = records.add(case.key, case.measure)
+        spent = "was there already" if row is None else f"{time.monotonic() - began:.0f} s"
+        say(f"{experiment.name}: {number} of {len(cases)}, {label}: {spent}", quiet)
+    wanted = [case.key for case in cases]
+    rows = [row for row in records.rows if any(all(row.get(k) == v for k, v in key.items()) for key in wanted)]
+    write_csv(path.with_suffix(".csv"), records.rows)
+    say(f"Rows: {path} and {path.with_suffix('.csv').name}", quiet)
+    return rows
+
+
+def _device(name: str) -> str:
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError(f"Expected a device that is there, got {name}, and PyTorch sees no GPU. Use --device cpu.")
+    return name
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(dict.fromkeys(int(part) for part in text.split(",")))
+    except ValueError:
+        raise typer.BadParameter(f"Expected numbers with commas between them, such as 0,1,2, got {text!r}.") from None
+
+
+def _table(title: str, rows: Sequence[Row]) -> str:
+    table = Table(title=title, title_justify="left")
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    for name in names:
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(*(_entry(row.get(name)) for name in names))
+    console = Console(width=max(80, 14 * len(names)), no_color=True)
+    with console.capture() as captured:
+        console.print(table)
+    return captured.get().rstrip()
+
+
+def _entry(value: Any) -> str:
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _draw(experiment: Experiment, rows: Sequence[Row], folder: Path, quiet: bool) -> None:
+    if experiment.picture is None:
+        return
+    try:
+        figure = importlib.import_module("matplotlib.figure").Figure(figsize=(8, 4), layout="constrained")
+    except ImportError:
+        say("No picture: matplotlib is not installed (pip install 'qsgp[plots]' brings it).", quiet)
+        return
+    experiment.picture(rows, figure)
+    place = folder / f"{experiment.name}.png"
+    with written(place) as file:
+        figure.savefig(file, format="png", dpi=150)
+    say(f"Picture: {place}", quiet)
