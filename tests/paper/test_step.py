@@ -250,7 +250,7 @@ def test_hyperparameters_stay_frozen_at_first():
 
 def test_learning_can_be_confined_to_the_likelihood():
     problem = make_problem()
-    settings = Settings(8, 6, frozen=0.0, hyper_rate=0.01, learn_hyperparameters=True, learned="likelihood")
+    settings = Settings(8, 6, frozen=0.0, hyper_rate=0.01, learn_hyperparameters=True, learned=("likelihood",))
     state = start(problem, settings)
     before = {name: value.clone() for name, value in state.theta.items()}
     state, _ = step(problem, state, settings)
