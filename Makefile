@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := check
 PYTHON ?= python3
 JOBS ?= 2
-BENCHMARKS ?= step_cost block_step engine variance small battery
+BENCHMARKS ?= step_cost block_step engine variance augmentation small battery
 RESULTS ?= results
 BIN := .venv/bin
 GPU := PYTHONPATH=src $(PYTHON)

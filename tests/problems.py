@@ -1,19 +1,21 @@
 """Small training problems shared by the tests of step, fit and predict."""
 
+import math
+
 import torch
 from torch import Tensor
 
-from qsgp.bases import Fourier, Inducing, KernelFunctions
+from qsgp.bases import Fourier, Grid, Inducing, KernelFunctions
 from qsgp.data.arrays import Arrays
 from qsgp.interfaces import Basis, Likelihood
-from qsgp.kernels import SquaredExponential
+from qsgp.kernels import Matern32, Separable, SquaredExponential
 from qsgp.likelihoods import Gaussian, Laplace, Logistic
 from qsgp.paper.chevron import Chevron
 from qsgp.paper.problem import Problem
 from qsgp.paper.state import State
 from qsgp.paper.support import Support
 
-BASES = ["fourier", "inducing", "rvm"]
+BASES = ["fourier", "inducing", "rvm", "grid"]
 LIKELIHOODS = ["gaussian", "laplace", "logistic"]
 
 
@@ -28,6 +30,9 @@ def make_basis(name: str, m: int, dtype: torch.dtype = torch.float64) -> Basis:
     kernel = SquaredExponential(torch.tensor([0.8, 1.3], dtype=dtype), torch.tensor(1.5, dtype=dtype))
     if name == "fourier":
         return Fourier(kernel, m, seed=4)
+    if name == "grid":
+        points = torch.linspace(-2, 2, 1 + math.ceil(m**0.5), dtype=dtype)
+        return Grid.build(Separable(kernel.lengthscale, kernel.variance, Matern32), [points, points], m)
     Z = data(m, dtype, seed=9)[0]
     return Inducing(kernel, Z) if name == "inducing" else KernelFunctions(kernel, Z)
 

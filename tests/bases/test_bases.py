@@ -13,7 +13,7 @@ from torch import Tensor
 from qsgp.bases import Fourier, Grid, Inducing, KernelFunctions, Whitened
 from qsgp.bases.grid import leading_products
 from qsgp.interfaces import Basis, DensePriorBasis, Kernel
-from qsgp.kernels import BY_NAME, Matern12, Matern32, Matern52, SquaredExponential, Sum, hyperparameters
+from qsgp.kernels import BY_NAME, Matern12, Matern32, Matern52, Separable, SquaredExponential, Sum, hyperparameters
 
 LENGTHSCALE, VARIANCE = [0.9, 1.4, 2.0], 1.7
 GRIDS = [torch.linspace(-3, 3, size, dtype=torch.float64) for size in (5, 4, 3)]
@@ -29,6 +29,10 @@ def kernel_of(
     return kind(*hyperparameters(LENGTHSCALE, VARIANCE, dtype=dtype))
 
 
+def separable(kind: type[Kernel] = Matern32, dtype: torch.dtype = torch.float64) -> Separable:
+    return Separable(*hyperparameters(LENGTHSCALE, VARIANCE, dtype=dtype), kind)
+
+
 # A new basis is one line here.
 BASES: dict[str, Callable[[torch.dtype], Basis]] = {
     "fourier": lambda dtype: Fourier(kernel_of(dtype=dtype), 60, seed=3),
@@ -40,6 +44,7 @@ BASES: dict[str, Callable[[torch.dtype], Basis]] = {
     ),
     "whitened": lambda dtype: Whitened.build(kernel_of(Matern32, dtype), points(40, 1, dtype)),
     "grid": lambda dtype: Grid.build(kernel_of(dtype=dtype), GRIDS, 45),
+    "grid-matern": lambda dtype: Grid.build(separable(Matern32, dtype), GRIDS, 45),
     "kernel-functions": lambda dtype: KernelFunctions(kernel_of(Matern32, dtype), points(40, 1, dtype)),
 }
 each_basis = pytest.mark.parametrize("name", BASES)
@@ -108,8 +113,8 @@ def test_other_hyperparameters_are_a_replaced_kernel(name: str) -> None:
     """Same frequencies, centres and positions at the new kernel; gradients are finite differences."""
     basis, x = build(name), points(4)
     columns = basis.columns(torch.tensor([1, 0, 7, 31]))
-    # the eigenfunctions of a grid and a root keep their lengthscale
-    names = [key for key in basis.kernel.parameters() if name not in ("grid", "whitened") or "variance" in key]
+    # a root keeps its lengthscale
+    names = [key for key in basis.kernel.parameters() if name != "whitened" or "variance" in key]
 
     def features(*values: Tensor) -> Tensor:
         kernel = basis.kernel.with_parameters(dict(zip(names, values, strict=True)))
@@ -214,7 +219,7 @@ def test_kernel_functions_have_unit_height() -> None:
 
 @pytest.mark.parametrize(
     ("name", "parameter"),
-    [("kernel-functions", "log_variance"), ("grid", "log_lengthscale"), ("whitened", "log_lengthscale")],
+    [("kernel-functions", "log_variance"), ("whitened", "log_lengthscale")],
 )
 def test_a_parameter_without_effect_has_a_gradient_of_exactly_zero(name: str, parameter: str) -> None:
     """A step differentiates in every parameter, and Adam would turn rounding noise into a drift."""
@@ -299,15 +304,53 @@ def test_leading_products_of_a_grid_too_large_to_write_down() -> None:
 
 
 def test_grid_says_what_it_cannot_do() -> None:
-    with pytest.raises(ValueError, match="Matern32.*squared exponential"):
+    with pytest.raises(ValueError, match="product over its inputs, got Matern32.*Separable"):
         Grid.build(kernel_of(Matern32), GRIDS, 4)
     with pytest.raises(ValueError, match="m <= 60.*got m = 61"):
         Grid.build(kernel_of(), GRIDS, 61)
     with pytest.raises(ValueError, match="one grid per input"):
         Grid.build(kernel_of(), GRIDS[:2], 4)
-    basis = build("grid")
-    with pytest.raises(ValueError, match="call Grid.build again"):
-        replace(basis, kernel=SquaredExponential(*hyperparameters([1.0, 1.4, 2.0], 1.0, dtype=torch.float64)))
+
+
+@pytest.mark.parametrize("m", [7, 45, 60])
+@pytest.mark.parametrize("kind", [SquaredExponential, Matern12, Matern52])
+@pytest.mark.parametrize("scale", [0.5, 1.0, 1.7])
+def test_a_grid_at_other_lengthscales_is_the_projection_on_its_span(scale: float, kind: type[Kernel], m: int) -> None:
+    """K_xZ B (B^T K_ZZ B)^-1 B^T K_Zx from the dense grid, B the leading eigenvectors of the start; never above k."""
+    start, x = separable(kind), points(12)
+    Z = torch.cartesian_prod(*GRIDS)
+    values, Q = torch.linalg.eigh(start(Z, Z))
+    assert m == 60 or values[-m] > (1 + 1e-6) * values[-m - 1]
+    B = Q[:, -m:]
+    kernel = replace(start, lengthscale=start.lengthscale * torch.tensor([scale, 1 / scale, scale]))
+    basis = replace(Grid.build(start, GRIDS, m), kernel=kernel)
+    across = kernel(x, Z) @ B
+    expected = across @ torch.linalg.solve(B.mT @ kernel(Z, Z) @ B, across.mT)
+    assert torch.allclose(prior_covariance(basis, x), expected, rtol=0, atol=1e-9)
+    assert torch.linalg.eigvalsh(kernel(x, x) - prior_covariance(basis, x)).min() > -1e-9
+    torch.testing.assert_close(basis.missing(x), (kernel(x, x) - expected).diagonal(), rtol=0, atol=1e-9)
+
+
+def test_a_grid_of_like_eigenvalues_and_many_points_has_a_finite_gradient() -> None:
+    """Two points far apart have equal eigenvalues, whose vectors have no derivative; 60 points nearly equal ones."""
+    grids = [torch.tensor([-50.0, 50.0]).double(), torch.linspace(-1, 1, 60).double()]
+    first = SquaredExponential(*hyperparameters([1.0, 2.0], 1.0, dtype=torch.float64))
+    basis, x = Grid.build(first, grids, 20, fewer=True), points(6)[:, :2]
+    for scale in (0.3, 1.0, 3.0):
+        leaf = (scale * first.lengthscale).requires_grad_()
+        variance = all_features(replace(basis, kernel=replace(first, lengthscale=leaf)), x).square().sum(1)
+        assert variance.max() <= 1 + 1e-6
+        (slope,) = torch.autograd.grad(variance.sum(), leaf)
+        assert slope.isfinite().all() and slope.abs().max() < 100
+
+
+@pytest.mark.parametrize("kind", BY_NAME)
+def test_a_separable_kernel_is_the_product_of_its_factors_and_draws_its_own_frequencies(kind: str) -> None:
+    kernel, x = separable(BY_NAME[kind]), points(8)
+    r = (x[:, None] - x[None]).abs() / kernel.lengthscale
+    torch.testing.assert_close(kernel(x, x), VARIANCE * BY_NAME[kind].profile(r).prod(2))
+    made = torch.stack([prior_covariance(Fourier(kernel, 960, seed), x) for seed in range(60)])
+    assert ((made.mean(0) - kernel(x, x)).abs() <= 6 * made.std(0) / 60**0.5 + 1e-12).all()
 
 
 def test_bases_refuse_kernels_without_what_they_need() -> None:
@@ -337,6 +380,8 @@ def on(value: object, device: torch.device) -> object:
         return value.to(device)
     if isinstance(value, tuple):
         return tuple(on(part, device) for part in value)
+    if isinstance(value, type):
+        return value
     return replace(value, **{key: on(part, device) for key, part in vars(value).items()})  # type: ignore[type-var]
 
 

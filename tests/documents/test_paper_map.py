@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from used import use_of
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "qsgp"
@@ -31,11 +32,22 @@ class Row(NamedTuple):
     result: str
     says: str
     function: str
+    used: str
     test: str
 
     @property
     def functions(self) -> list[str]:
         return re.findall(r"`(qsgp\.[\w.]+)`", self.function)
+
+    @property
+    def uses(self) -> dict[str, str]:
+        """The word for every function: "step; function only: `a`, `b`" is step for all others."""
+        first, *others = self.used.split("; ")
+        found = dict.fromkeys(self.functions, first)
+        for word, _, names in (part.partition(": ") for part in others):
+            for name in re.findall(r"`(\w+)`", names):
+                found |= {path: word for path in self.functions if path.endswith(f".{name}")}
+        return found
 
     @property
     def tests(self) -> list[tuple[str, str]]:
@@ -80,6 +92,16 @@ def absent_tests(rows: list[Row]) -> list[str]:
         for row in rows
         for file, name in row.tests
         if name not in names_of_tests(file)
+    ]
+
+
+def uses_amiss(rows: list[Row]) -> list[str]:
+    """What is said to be used in training is called there, and the other way round."""
+    return [
+        f"{row.result}: {path} is {use_of(resolve(path))!r}, not {word!r}"
+        for row in rows
+        for path, word in row.uses.items()
+        if resolve(path) is not None and use_of(resolve(path)) != word
     ]
 
 
@@ -150,7 +172,8 @@ def cited() -> list[tuple[str, str]]:
 
 # --- the map ---------------------------------------------------------------------------------------------------------
 
-CHECKS = [results_amiss, cells_amiss, absent_functions, absent_tests, citations_amiss]
+USES = {"step": 40, "fit": 3, "prediction": 1, "another road": 5, "function only": 20}  # so many at least
+CHECKS = [results_amiss, cells_amiss, absent_functions, absent_tests, uses_amiss, citations_amiss]
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -162,6 +185,13 @@ def test_citations_are_seen() -> None:
     """Were the docstrings not read, no citation could be amiss."""
     assert len(cited()) > 30
     assert {result for _, result in cited()} >= {"Theorem 1", "Proposition 3", "Eq. (5)", "Appendix F.2"}
+
+
+def test_runs_and_reach_are_seen() -> None:
+    """Were nothing traced, or everything reached, no word could be wrong."""
+    words = [word for row in read(MAP) for word in row.uses.values()]
+    assert all(words.count(word) >= few for word, few in USES.items())
+    assert set(words) == set(USES)
 
 
 @pytest.mark.parametrize("result", PAPER + OURS)
@@ -201,6 +231,26 @@ def test_a_lost_row_is_seen(result: str) -> None:
             "`qsgp.paper.dense.posterior`",
             citations_amiss,
             "dense.constant_loss cites Eq. (2)",
+        ),
+        (
+            "`qsgp.paper.implicit.free_newton` | step |",
+            "`qsgp.paper.implicit.free_newton` | function only |",
+            uses_amiss,
+            "free_newton is 'step', not 'function only'",
+        ),
+        (
+            "`qsgp.paper.control_variates.exact_target` | function only |",
+            "`qsgp.paper.control_variates.exact_target` | step |",
+            uses_amiss,
+            "exact_target is 'function only', not 'step'",
+        ),
+        ("; function only: `target`", "", uses_amiss, "target is 'function only', not 'step'"),
+        ("| fit |", "| prediction |", uses_amiss, "optimal_diagonal is 'fit', not 'prediction'"),
+        (
+            "`qsgp.solvers.feature_dual.Nystrom` | another road |",
+            "`qsgp.solvers.feature_dual.Nystrom` | function only |",
+            uses_amiss,
+            "Nystrom is 'another road', not 'function only'",
         ),
         ("| Remark 2 |", "| Remark 1 |", results_amiss, "Remark 1 has several rows"),
         (

@@ -1,6 +1,7 @@
 """The loop: exact posteriors at the full batch, resuming, diverging."""
 
 import copy
+import math
 from dataclasses import replace
 
 import pytest
@@ -16,7 +17,7 @@ from qsgp.paper import dense
 from qsgp.paper.chevron import Chevron
 from qsgp.paper.fitting import fit
 from qsgp.paper.prediction import predict, relevance_vectors
-from qsgp.paper.problem import Problem
+from qsgp.paper.problem import Problem, at_hyperparameters, initial_hyperparameters
 from qsgp.paper.settings import Settings
 from qsgp.paper.starting import start
 from qsgp.paper.stepping import step
@@ -162,3 +163,26 @@ def test_qsrvm_by_newton_steps_of_mu_is_sparse_and_accurate():
     error = predict(problem, state, x_star, relevant=1e4).mean - truth
     assert 3 <= len(relevance_vectors(state)) <= 20
     assert error.square().mean().sqrt() < 0.13
+
+
+def test_steps_learn_the_lengthscales_of_a_grid():
+    """From lengthscales that are too long: the exact evidence of the model rises with the bound."""
+
+    def evidence(problem, theta):
+        basis, likelihood = at_hyperparameters(problem, theta)
+        Phi = basis.features(problem.source.x, basis.columns(torch.arange(basis.m)))
+        eye = torch.eye(basis.m, dtype=Phi.dtype)
+        return float(dense.log_evidence(problem.source.y, Phi, eye, likelihood.noise_variance))
+
+    problem = make_problem("grid", m=36, n=60, k=36)
+    theta = initial_hyperparameters(problem.basis, problem.likelihood)
+    long = {"log_lengthscale": theta["kernel.log_lengthscale"] + math.log(4)}
+    problem = replace(problem, basis=replace(problem.basis, kernel=problem.basis.kernel.with_parameters(long)))
+    settings = Settings(60, 36, iterations=50, hyper_rate=0.1, final=0.1, learn_hyperparameters=True)
+    settings = replace(settings, mean_update="newton", control="none", covariance_rate=1.0)
+    found = fit(problem, settings).state.theta
+    before = evidence(problem, initial_hyperparameters(problem.basis, problem.likelihood))
+    assert evidence(problem, found) > before + 10
+    fixed = {name: found[name] if "lengthscale" not in name else value for name, value in theta.items()}
+    fixed["kernel.log_lengthscale"] = long["log_lengthscale"]
+    assert evidence(problem, found) > evidence(problem, fixed)  # not by signal and noise alone

@@ -122,3 +122,18 @@ def test_predictions_use_the_learned_hyperparameters():
     torch.testing.assert_close(got.mean, Phi @ state.rows.mu[:, 0])
     torch.testing.assert_close(got.moments()[1] - got.variance, torch.full((9,), 0.05 * math.e, dtype=torch.float64))
     assert got.log_density(got.mean).shape == (9,)
+
+
+@pytest.mark.parametrize("k", [0, 12])
+@pytest.mark.parametrize("basis", ["inducing", "grid"])
+def test_far_from_the_data_augmented_inducing_and_grid_functions_have_the_deviation_of_the_prior(basis, k):
+    """Proposition 4, and what `missing` adds in its place: without either there is no variance at all."""
+    problem = make_problem(basis, k=k)
+    state = shake(start(problem, Settings(8, 5)), problem)
+    x = data(5, seed=3)[0] + 50
+    plain = predict(problem, state, x)
+    prior = problem.basis.kernel.diag(x)
+    assert (plain.variance < 1e-8 * prior).all()
+    augmented = augment(plain, problem.basis.kernel, problem.source, x, problem.likelihood.noise_variance)
+    torch.testing.assert_close(augmented.variance, prior)
+    torch.testing.assert_close(plain.variance + problem.basis.missing(x), prior)

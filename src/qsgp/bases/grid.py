@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -15,6 +16,7 @@ from qsgp.interfaces import Kernel, SpectralKernel
 
 # Eigenvalues this far below the largest of their dimension are rounding, not kernel.
 CUTOFF = 1e-12
+_JITTER = 1e-14  # of the sum of all eigenvalues: what rounding leaves of the smallest ones when a lengthscale has moved
 
 
 @dataclass(frozen=True)
@@ -26,27 +28,22 @@ class Grid:
     at positions p_j of the m largest products of eigenvalues. The eigenvalues sit in the features: |phi_j| stays
     below sqrt(k(x, x)), where products of d raw eigenvalues would leave the range of float32.
 
-    Build it with `Grid.build`. The lengthscale is fixed then; the variance may move with ``kernel``.
+    Build it with `Grid.build`. Variance and lengthscales may move with ``kernel``. The functions then keep their span
+    on the grid, B_i = Q_i diag(lambda_i)^-1/2 for the lengthscales of the start, and are made orthonormal again:
+        phi_j(x) = sqrt(k(x, x)) prod_i [k_i(x_i, U_i) B_i L_i^-T]_{., p_ji},   B_i^T K_i B_i = L_i L_i^T.
+    So the prior is the projection of the process on B^T f(U) for any lengthscales, never above k(x, x), and has an
+    exact gradient: that of small Cholesky factors, where eigenvectors of like eigenvalues have none. L_i^-T mixes a
+    function with those before it alone, all of whose products are among the m leading ones.
     """
 
     kernel: SpectralKernel
-    lengthscale: Float[Tensor, " d"]  # what the eigenfunctions were made for
     grids: tuple[Float64[Tensor, "_ 1"], ...]
-    factors: tuple[Kernel, ...]
-    projections: tuple[Float64[Tensor, "_ _"], ...]  # Q_i diag(lambda_i)^-1/2
+    projections: tuple[Float64[Tensor, "_ _"], ...]  # B_i
     positions: Int[Tensor, "m d"]
 
     diagonal: ClassVar[bool] = True
     learned_precision: ClassVar[bool] = False
     exchangeable: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        moved = self.kernel.lengthscale.detach() / self.lengthscale - 1
-        if not moved.is_cuda and moved.abs().max() > 1e-4:
-            raise ValueError(
-                f"Expected a kernel with the lengthscales {self.lengthscale.tolist()} of the eigenfunctions, got "
-                f"{self.kernel.lengthscale.tolist()}. Keep them fixed (the variance may move) or call Grid.build again."
-            )
 
     @classmethod
     def build(
@@ -58,20 +55,20 @@ class Grid:
         """
         check_shape("lengthscale", kernel.lengthscale, (len(grids),), "Give one grid per input.")
         points = tuple(grid.detach().double()[:, None] for grid in grids)
-        factors = _factors(kernel)
-        pairs = [_eigenpairs(factor(U, U)) for factor, U in zip(factors, points, strict=True)]
+        with torch.no_grad():
+            pairs = [_eigenpairs(factor(U, U)) for factor, U in zip(_factors(kernel), points, strict=True)]
         most = math.prod(len(values) for values, _ in pairs)
         positions = leading_products([values for values, _ in pairs], min(m, most) if fewer else m)
         ranks = (1 + positions.amax(0)).tolist()
         projections = tuple((Q / values.sqrt())[:, :rank] for (values, Q), rank in zip(pairs, ranks, strict=True))
-        return cls(kernel, kernel.lengthscale.detach(), points, factors, projections, positions)
+        return cls(kernel, points, projections, positions)
 
     @classmethod
     def restore(cls, kernel: SpectralKernel, header: dict[str, Any], tensors: dict[str, Tensor]) -> "Grid":
         """The basis whose `tensors` were kept. Eigenvectors are not made again: another machine has other signs."""
         d = len(kernel.lengthscale)
         grids, projections = (tuple(tensors[f"{part}.{i}"] for i in range(d)) for part in ("grid", "projection"))
-        return cls(kernel, kernel.lengthscale.detach(), grids, _factors(kernel), projections, tensors["positions"])
+        return cls(kernel, grids, projections, tensors["positions"])
 
     def tensors(self) -> dict[str, Tensor]:
         named = {f"grid.{i}": U for i, U in enumerate(self.grids)}
@@ -91,11 +88,20 @@ class Grid:
     def columns(self, index: Int[Tensor, " i"]) -> Int[Tensor, "i d"]:
         return self.positions[index].long()
 
+    @cached_property
+    def orthonormal(self) -> tuple[Float64[Tensor, "_ _"], ...]:
+        """B_i L_i^-T at the lengthscales of ``kernel``. Cost O(sum_i |U_i|^3), for at most some hundred points each."""
+        found = []
+        for factor, U, B in zip(_factors(self.kernel), self.grids, self.projections, strict=True):
+            K = factor(U, U) + _JITTER * len(U) * torch.eye(len(U), dtype=U.dtype, device=U.device)
+            L = torch.linalg.cholesky(B.mT @ K @ B)
+            found.append(torch.linalg.solve_triangular(L, B.mT, upper=False).mT)
+        return tuple(found)
+
     def features(self, x: Float[Tensor, "l d"], columns: Int[Tensor, "i d"]) -> Float[Tensor, "l i"]:
         check_shape("x", x, (len(x), len(self.grids)), "Give one column per grid.")
-        # The lengthscale is fixed: its gradient exists, so that a step may ask for it, and is zero.
-        Phi = self.kernel.diag(x).sqrt()[:, None] + 0 * self.kernel.lengthscale.sum()
-        parts = zip(x.mT, self.grids, self.factors, self.projections, columns.mT, strict=True)
+        Phi = self.kernel.diag(x).sqrt()[:, None]
+        parts = zip(x.mT, self.grids, _factors(self.kernel), self.orthonormal, columns.mT, strict=True)
         for x_i, U_i, factor, projection, position in parts:
             # Small eigenvalues magnify rounding by lambda^-1/2: the small one-dimensional tables are float64.
             table = factor(x_i.double()[:, None], U_i) @ projection
@@ -103,7 +109,7 @@ class Grid:
         return Phi
 
     def precision_diag(self, index: Int[Tensor, " i"]) -> Float[Tensor, " i"]:
-        return self.lengthscale.new_ones(len(index))
+        return self.kernel.lengthscale.detach().new_ones(len(index))
 
     def missing(self, x: Float[Tensor, "t d"]) -> Float[Tensor, " t"]:
         prior, taken = self.kernel.diag(x), x.new_zeros(len(x))
@@ -112,14 +118,14 @@ class Grid:
         return (prior - taken).clamp_min(0)
 
     def projected(self, prior: Fourier, weights: Float[Tensor, "p c"]) -> Float[Tensor, "m c"]:
-        """Lambda^-1/2 Q^T g(U) / sqrt(variance) for g = prior features times ``weights``, the grid never formed: a
+        """(B L^-T)^T g(U) / sqrt(variance) for g = prior features times ``weights``, the grid never formed: a
         wave exp(i w^T u) is a product over the inputs as the eigenfunctions are."""
         even = torch.arange(0, prior.m, 2, device=weights.device)
         omega = (prior.columns(even).omega / prior.kernel.lengthscale).double()
         cosine, sine = weights.double().unflatten(0, (-1, 2)).unbind(1)
         waves = [
             projection.mT.to(torch.complex128) @ torch.exp(1j * (U * omega[:, i]))
-            for i, (U, projection) in enumerate(zip(self.grids, self.projections, strict=True))
+            for i, (U, projection) in enumerate(zip(self.grids, self.orthonormal, strict=True))
         ]
         found = []
         for positions in self.positions.long().split(512):
@@ -158,10 +164,9 @@ def _factors(kernel: Any) -> tuple[Kernel, ...]:
     if not hasattr(kernel, "factor"):
         raise ValueError(
             f"Expected a kernel that is a product over its inputs, got {type(kernel).__name__}. "
-            "Use the squared exponential kernel, or another basis."
+            "Use SquaredExponential, Separable (a product of one-dimensional Matern kernels), or another basis."
         )
-    lengthscale, variance = kernel.lengthscale.detach().double(), kernel.variance.detach().double()
-    double = replace(kernel, lengthscale=lengthscale, variance=variance)
+    double = replace(kernel, lengthscale=kernel.lengthscale.double(), variance=kernel.variance.double())
     return tuple(double.factor(dimension) for dimension in range(len(kernel.lengthscale)))
 
 

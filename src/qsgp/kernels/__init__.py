@@ -7,6 +7,7 @@ from qsgp.kernels.compose import Product, Sum
 from qsgp.kernels.gram import gram
 from qsgp.kernels.matern import Matern12, Matern32, Matern52
 from qsgp.kernels.registry import BY_NAME, factorising, register
+from qsgp.kernels.separable import Separable
 from qsgp.kernels.squared_exponential import SquaredExponential
 from qsgp.kernels.stationary import hyperparameters
 from qsgp.kernels.tied import Tied
@@ -23,6 +24,7 @@ __all__ = [
     "Matern32",
     "Matern52",
     "Product",
+    "Separable",
     "SquaredExponential",
     "Sum",
     "Tied",

@@ -277,7 +277,8 @@ class QSGPClassifier(_Classifier):
     support_points : int or "auto", default="auto"
         Points of the control variate, which lowers the noise of sampled basis functions. Naming it asks for steps.
     optimizer : {"auto", "adagrad"}, default="auto"
-        How the weights of basis functions are trained. "adagrad" is the paper's.
+        How the weights of basis functions are trained. "adagrad" trains as the paper does, with its rates, control
+        variate and schedule: 100,000 steps unless `max_iter` or `max_time` says less, which move hyperparameters too.
     learn_hyperparameters : bool, default=True
         Whether to learn lengthscales, signal variance and noise, by the evidence of some thousand rows.
     max_iter : int or "auto", default="auto"
@@ -388,7 +389,8 @@ class QSRVMClassifier(_Classifier):
     support_points : int or "auto", default="auto"
         Points of the control variate, which lowers the noise of sampled basis functions. Naming it asks for steps.
     optimizer : {"auto", "adagrad"}, default="auto"
-        How the weights of basis functions are trained. "adagrad" is the paper's.
+        How the weights of basis functions are trained. "adagrad" trains as the paper does, with its rates, control
+        variate and schedule: 100,000 steps unless `max_iter` or `max_time` says less, which move hyperparameters too.
     learn_hyperparameters : bool, default=True
         Whether to learn lengthscales, signal variance and noise, by the evidence of some thousand rows.
     max_iter : int or "auto", default="auto"

@@ -11,13 +11,14 @@ from qsgp.paper.log_determinant import nearest_earlier
 from qsgp.paper.prediction import Prediction, augment, predict, relevance_vectors
 from qsgp.paper.problem import Problem
 from qsgp.paper.sampling import Batch, draw, step_generator
-from qsgp.paper.settings import Settings
+from qsgp.paper.settings import PAPER, Settings
 from qsgp.paper.starting import start
 from qsgp.paper.state import State
 from qsgp.paper.stepping import Info, step
 from qsgp.paper.support import Support
 
 __all__ = [
+    "PAPER",
     "Batch",
     "Chevron",
     "Fit",

@@ -24,6 +24,9 @@ class Settings:
     ``covariance_update="row"`` moves a row of L by at most ``covariance_rate`` in the unit of its own c_rr, all its
     entries in proportion to their gradients. ``"entry"`` is the paper's AdaGrad: every entry by ``rate`` at first,
     which spoils a covariance whose entries are smaller than that. ``r_tilde`` is the third draw of Theorem 2.
+
+    ``learned=("lengthscale", "variance", "noise")`` names hyperparameters: "noise" is all that the likelihood has,
+    "kernel" all of the kernel, "kernel.log_variance" exactly one.
     """
 
     n_tilde: int = 500
@@ -36,7 +39,7 @@ class Settings:
     frozen: float = 0.1  # part of the iterations before hyperparameters move
     learn_hyperparameters: bool = False
     determinant_rows: int = 0  # rows of a dense S for its log-determinant; hyperparameters of such a basis need some
-    learned: str = ""  # only hyperparameters whose names begin so: "likelihood" leaves the kernel alone
+    learned: tuple[str, ...] | None = None  # which hyperparameters, by words (`learns`); None: all
     mean_update: MeanUpdate = "adagrad"
     covariance_update: CovarianceUpdate = "row"
     covariance_rate: float = 0.3  # of L below its diagonal, for "row"; decays as the others do
@@ -51,9 +54,26 @@ class Settings:
         check_choice("covariance_update", self.covariance_update, get_args(CovarianceUpdate))
         check_choice("control", self.control, get_args(Control))
         check_choice("bound", self.bound, get_args(Bound))
+        if isinstance(self.learned, str):
+            raise ValueError(f"Expected learned as a tuple of words, got {self.learned!r}. Write ({self.learned!r},).")
         if self.r_tilde is not None:
             check_positive("r_tilde", self.r_tilde, "Use None for all dense columns in every step.")
         check_positive("every", self.every, "Ask for a record every 100 steps, for example.")
         check_positive("rate", self.rate, "Steps go down the gradient; the paper's rate is 0.1.")
         check_positive("covariance_rate", self.covariance_rate, "In the unit of c_rr: 0.3, for example.")
         check_positive("final", self.final, "Rates decay to this part of themselves; use 1.0 for constant rates.")
+
+    def learns(self, name: str) -> bool:
+        """Whether a hyperparameter such as "kernel.log_lengthscale" is among those that steps may move."""
+        return self.learned is None or bool(words_for(name).intersection(self.learned))
+
+
+def words_for(name: str) -> set[str]:
+    """What a hyperparameter is called: {"kernel.log_lengthscale", "kernel", "lengthscale"}."""
+    kind, own = name.partition(".")[0], name.rpartition(".")[2].removeprefix("log_")
+    return {name, kind, own} | ({"noise"} if kind == "likelihood" else set())
+
+
+# What the paper says of its training (Appendix I.1): Eq. (3) is its control variate, all entries of C have one rate,
+# hyperparameters are learned. Bound (B) stands in for its Theorem 3. Batches are those of its regression tables.
+PAPER = Settings(n_tilde=500, m_tilde=10_000, iterations=100_000, learn_hyperparameters=True, covariance_update="entry")

@@ -5,7 +5,7 @@ import torch
 from qsgp.paper import control_variates, theorems
 from qsgp.paper.optimisers import Moments
 from qsgp.paper.problem import Problem, initial_hyperparameters
-from qsgp.paper.settings import Settings
+from qsgp.paper.settings import Settings, words_for
 from qsgp.paper.state import State
 
 
@@ -90,6 +90,7 @@ def check_problem(problem: Problem, settings: Settings) -> None:
             "by Settings(determinant_rows=32) and Problem(..., earlier=nearest_earlier(basis)), keep the "
             "hyperparameters fixed (learn_hyperparameters=False) or use a Fourier, grid or RVM basis."
         )
+    _check_learned(problem, settings)
     _check_mean_update(problem, settings)
     if settings.r_tilde is not None and problem.needs_support and settings.bound == "A":
         raise ValueError(
@@ -122,6 +123,17 @@ def check_problem(problem: Problem, settings: Settings) -> None:
     if problem.needs_support:  # Gaussian targets can be any number, and a source has looked that they are
         for block in torch.arange(problem.source.n, device=U.device).split(65_536):
             problem.likelihood.check_targets(problem.source.take(block)[1])
+
+
+def _check_learned(problem: Problem, settings: Settings) -> None:
+    if settings.learned is None or not settings.learn_hyperparameters:
+        return
+    known = set[str]().union(*map(words_for, initial_hyperparameters(problem.basis, problem.likelihood)))
+    if unknown := [word for word in settings.learned if word not in known]:
+        raise ValueError(
+            f"Expected learned among {', '.join(map(repr, sorted(known)))}, got {unknown[0]!r}. Leave it out, or use "
+            "learned=None for all hyperparameters."
+        )
 
 
 def _check_mean_update(problem: Problem, settings: Settings) -> None:

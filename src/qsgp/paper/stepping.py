@@ -114,7 +114,7 @@ def _moving(state: State, settings: Settings) -> list[str]:
     """Hyperparameters that this step changes."""
     if not settings.learn_hyperparameters or state.t < settings.frozen * settings.iterations:
         return []
-    return [name for name in state.theta if name.startswith(settings.learned)]
+    return [name for name in state.theta if settings.learns(name)]
 
 
 def _move(state: State, settings: Settings, gradients: dict[str, Tensor]) -> None:

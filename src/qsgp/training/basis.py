@@ -1,6 +1,6 @@
-"""A table of basis functions: its rows in random order, its basis, and how its weights are trained step by step."""
+"""A table of basis functions: its rows in random order, and its basis."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,14 +11,11 @@ from qsgp.bases import Fourier, Grid, Inducing, KernelFunctions, Whitened
 from qsgp.data.arrays import Arrays
 from qsgp.data.rows import distinct
 from qsgp.interfaces import Basis, Kernel, Likelihood, SpectralKernel
-from qsgp.paper.problem import Problem
-from qsgp.paper.settings import MeanUpdate, Settings
 from qsgp.training.options import MOST_FEATURES, Options, Sizes
 from qsgp.training.safeguard import Shuffled
 from qsgp.training.task import Task
 
 _GRID_POINTS = 128  # for each input, at most
-_DENSE_COLUMNS = 200  # of C that a step reads: with more its time would grow with them
 
 
 @dataclass(frozen=True)
@@ -93,44 +90,3 @@ def _net(ordered: Float[Tensor, " n"], gap: float) -> Float[Tensor, " u"]:
             break
         found.append(ordered[at])
     return torch.stack([*found, ordered[-1]] if found[-1] < ordered[-1] else found)
-
-
-def first_rate(problem: Problem, options: Options) -> float:
-    """AdaGrad's first step moves a weight by the rate: it must be small in the unit of the weight."""
-    if options.relevance:
-        return 0.3
-    kernel: Any = problem.basis.kernel
-    return 0.1 if problem.basis.diagonal else 0.1 / max(1.0, float(kernel.variance))
-
-
-def make_settings(problem: Problem, options: Options, sizes: Sizes) -> Settings:
-    """Newton steps over all features while they fit; beyond, a control variate, and AdaGrad or implicit steps."""
-    m = problem.basis.m
-    m_tilde = min(sizes.batch_features, m)
-    whole = m_tilde == m
-    mean_update = _mean_update(problem, options, whole)
-    rate, final = (0.1, 0.01) if mean_update == "implicit" else (first_rate(problem, options), 0.05)
-    sampled = problem.covariance.k > _DENSE_COLUMNS and not whole and not options.relevance
-    settings = Settings(
-        r_tilde=_DENSE_COLUMNS if sampled else None,
-        n_tilde=sizes.batch_points,
-        m_tilde=m_tilde,
-        iterations=options.max_iter or {"newton": 400, "implicit": 1000, "adagrad": 4000}[mean_update],
-        rate=rate,
-        final=final,
-        learn_hyperparameters=options.learn_hyperparameters and problem.basis.diagonal and not options.relevance,
-        learned="likelihood",  # a mean-field bound would spoil the kernel that the evidence of a subset gave
-        mean_update=mean_update,
-        control="none" if whole else "kriging",
-        seed=options.seed,
-    )
-    return replace(settings, hyper_rate=4 / settings.iterations)
-
-
-def _mean_update(problem: Problem, options: Options, whole: bool) -> MeanUpdate:
-    if options.optimizer != "auto" or not problem.basis.diagonal:
-        return "adagrad"
-    if whole and problem.basis.m <= MOST_FEATURES:
-        return "newton"
-    # AdaGrad leaves differences between like functions where they are, and most precisions would stay finite.
-    return "implicit" if options.relevance and not whole and not problem.needs_support else "adagrad"

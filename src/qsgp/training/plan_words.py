@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from qsgp.likelihoods import BY_NAME as LIKELIHOODS
 from qsgp.memory import Need, readable
+from qsgp.paper.settings import PAPER
 from qsgp.training.options import LEARN_POINTS, MOST_FEATURES, SECONDS, SMALL, Options, Sizes
 from qsgp.training.safeguard import judges
 from qsgp.training.sizes import CLOSED_FORM, FEATURES_SOLVED, ROWS, STEPS, WEIGHTS, Shape, functions
@@ -196,8 +197,25 @@ def _sizes_of_steps(decision: Decision) -> list[str]:
     found = [f"A step takes {rows} and {of}{_count(decision)}."]
     if options.max_iter is not None:
         found.append(f"There are {options.max_iter:,} steps at most.")
+    if options.optimizer == "adagrad":
+        found += _as_the_paper(options)
     if options.tol is not None:
         found.append(f"It ends when the bound gains less than {options.tol:g} of its size in five records.")
+    return found
+
+
+def _as_the_paper(options: Options) -> list[str]:
+    """What optimizer="adagrad" means, in the numbers of `paper.settings.PAPER`."""
+    steps = options.max_iter or PAPER.iterations
+    found = [
+        f"Weights move as in the paper: AdaGrad at a rate of {PAPER.rate:g} that decays exponentially over {steps:,} "
+        "steps, with the paper's control variate where the noise is Gaussian."
+    ]
+    if options.learn_hyperparameters and options.basis != "inducing":
+        found.append(
+            f"Hyperparameters move with them by Adam at a rate of {PAPER.hyper_rate:.5f}, after the first "
+            f"{PAPER.frozen:.0%} of the steps."
+        )
     return found
 
 

@@ -20,8 +20,17 @@ from qsgp.paper.starting import start
 from qsgp.paper.state import State
 from qsgp.paper.support import Support
 from qsgp.posteriors.posteriors import Features
-from qsgp.training.basis import Table, make_settings, make_table
-from qsgp.training.safeguard import BETTER_STEPS, MORE_STEPS, better_than_nothing, exact_of_some, judges, never_worse
+from qsgp.training.basis import Table, make_table
+from qsgp.training.safeguard import (
+    BETTER_STEPS,
+    MORE_STEPS,
+    better_than_nothing,
+    exact_of_some,
+    instead,
+    judges,
+    never_worse,
+)
+from qsgp.training.step_settings import make_settings
 from qsgp.training.store import Store
 from qsgp.training.task import Task
 from qsgp.training.trained import Trained
@@ -39,7 +48,13 @@ def train(task: Task, kernel: Kernel, likelihood: Likelihood) -> Trained:
     problem = make_problem(task, table)
     settings = make_settings(problem, task.options, task.sizes)
     settings = replace(settings, every=max(1, settings.iterations // _RECORDS))
-    result = _fitted(task, problem, settings, (kernel, likelihood))
+    past = Fit(start(problem, settings))
+    try:
+        result = _fitted(task, problem, settings, past, (kernel, likelihood))
+    except FloatingPointError as error:
+        if known is None:
+            raise
+        return instead(Trained(known, past.history, past.state.t), known, str(error))
     if result.interrupted:
         again = " Fit again with the same checkpoint folder to go on." if task.store is not None else ""
         warnings.warn(
@@ -82,9 +97,9 @@ class _Watch:
         return posterior_of(self.problem, self.past.state, self.task.options.relevance)[0]
 
 
-def _fitted(task: Task, problem: Problem, settings: Settings, learned: tuple[Kernel, Likelihood]) -> Fit:
+def _fitted(task: Task, problem: Problem, settings: Settings, past: Fit, learned: tuple[Kernel, Likelihood]) -> Fit:
     """The steps, resumed and stored where there is a folder for it."""
-    past, store = Fit(start(problem, settings)), task.store
+    store = task.store
     save: Callable[[Fit], None] | None = None
     if store is not None:
         resume(store, past)

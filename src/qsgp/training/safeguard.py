@@ -83,6 +83,14 @@ def never_worse(trained: Trained, known: ClosedForm, held: Rows, remedy: str) ->
     return replace(trained, posterior=known)
 
 
+def instead(trained: Trained, known: ClosedForm, why: str) -> Trained:
+    """``known`` and a warning where training has come to nothing."""
+    warnings.warn(
+        f"{why} The exact GP that knows {len(known.x)} rows is what is returned.", ConvergenceWarning, stacklevel=3
+    )
+    return replace(trained, posterior=known)
+
+
 def better_than_nothing(trained: Trained, held: Rows, remedy: str) -> Trained:
     """``trained``, with a warning where one mean and one deviation for all rows, or one probability, predict better."""
     if not len(held.x):
