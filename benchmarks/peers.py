@@ -14,18 +14,20 @@ trees and xRFM); coverage and interval score of the 95 % interval. ``extra_mb`` 
     QSGP_DATA=... python benchmarks/peers.py --data kin40k --models qsgp lightgbm --seconds 5 20 60
 """
 
+import contextlib
 import multiprocessing
 import os
 import resource
 import time
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
 from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 import torch
 
-from peer_models import MODELS, Predicted, Task
+from peer_models import LIBRARIES, MODELS, SEED, Predicted, Task
 from qsgp import datasets, metrics
 from small import halves
 from table import Collected, arguments
@@ -102,6 +104,15 @@ def measured(key: dict[str, Any]) -> dict[str, Any]:
     return key | {name: found.get(name) for name in names} | {"note": note}
 
 
+def libraries() -> dict[str, str]:
+    """The version of each peer that is installed."""
+    found = {}
+    for name in LIBRARIES:
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
 def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--data", nargs="+", default=SETS, help="names of data sets")
@@ -109,8 +120,10 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--seconds", nargs="+", type=float, default=[60.0], help="several for a curve")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--note", help="what readers of the file must know, such as other jobs on the machine")
     chosen = parser.parse_args()
-    collected = Collected(chosen.json, "regression beside other libraries")
+    about = {"seed": SEED, "libraries": libraries()} | ({"note": chosen.note} if chosen.note else {})
+    collected = Collected(chosen.json, "regression beside other libraries", **about)
     for name in chosen.data:
         for split in chosen.splits:
             for seconds in chosen.seconds:
