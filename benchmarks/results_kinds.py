@@ -1,5 +1,4 @@
-"""What stands on the results page: a section for each kind of run, and a part for each file or for files that belong
-together."""
+"""What stands on the results page: a section for each kind of run, with a part for each file or for several."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,7 +6,7 @@ from typing import Any, NamedTuple
 
 from results_pictures import drawable
 from results_scores import Entry, comparable, entries_of, key_of, score_table, verdicts
-from results_words import Row, distinct, number, plain, table
+from results_words import Row, number, plain, table
 
 
 class Run(NamedTuple):
@@ -28,22 +27,22 @@ KINDS = [
     Kind(
         "Regression beside other libraries",
         ("peers",),
-        "`python benchmarks/peers.py`: every model as it comes, with the same seconds of wall clock. `qsgp` and `qsrvm` "
-        "are of this library. Models without a deviation of their own (trees, xRFM) get that of the errors on rows held "
-        "out. `sklearn-gp` and `fastrvm` learn from 2,000 rows at most.",
+        "`python benchmarks/peers.py`: every model as it comes, with the same seconds of wall clock. `qsgp` and\n"
+        "`qsrvm` are of this library. Models without a deviation of their own (trees, xRFM) get that of the errors on\n"
+        "rows held out. `sklearn-gp` and `fastrvm` learn from 2,000 rows at most.",
     ),
     Kind(
         "Tables of some ten thousand rows",
         ("uci",),
-        "`python benchmarks/uci.py`. `qsgp` and `calibrated` are of this library. `exact` is a dense Cholesky factor "
+        "`python benchmarks/uci.py`. `qsgp` and `calibrated` are of this library. `exact` is a dense Cholesky factor\n"
         "at the hyperparameters of `qsgp`, which needs a GPU with 60 GB.",
     ),
     Kind(
         "Small tables",
         ("small",),
-        "`python benchmarks/small.py`, five splits. `one` and `separate` are scikit-learn's exact Gaussian processes "
-        "with one lengthscale and with one for each input. [Measurements](measurements.md) weigh splits by their test rows, "
-        "so that means differ a little.",
+        "`python benchmarks/small.py`, five splits. `one` and `separate` are scikit-learn's exact Gaussian processes\n"
+        "with one lengthscale and with one for each input. [Measurements](measurements.md) weigh splits by their\n"
+        "test rows, so that means differ a little.",
     ),
     Kind("Tables and figures of the paper", (), "`qsgp reproduce`."),
     Kind("Robot arm", ("robot_arm", "lengthscales"), "`_expected`: a power of n through the exact GPs of the run."),
@@ -57,7 +56,7 @@ KINDS = [
     Kind("Other runs", ("",)),
 ]
 PAPER = KINDS[3]  # its files name an experiment
-_REPEATED = ("rows", "machine", "versions", "command", "commit", "seed")  # what every part says in the same place
+_REPEATED = ("title", "machine", "versions", "command", "commit", "seed")  # what every part says in the same place
 
 
 class Part(NamedTuple):
@@ -144,14 +143,11 @@ def score_tables(races: list[list[Entry]]) -> list[str]:
 def origin(run: Run) -> list[str]:
     """File, command, machine, versions, commit, seed, and whatever else the file says."""
     about = run.about
-    machine = about.get("machine") or {}
-    place = [machine.get("processor"), machine.get("cores") and f"{machine['cores']} cores", machine.get("gpu")]
-    versions = [f"{name} {version}" for name, version in (about.get("versions") or {}).items()]
     more = [(name, value) for name, value in about.items() if name not in _REPEATED and value not in (None, "")]
     recorded = [
         ("command", f"`{about['command']}`" if about.get("command") else None),
-        ("machine", ", ".join(str(word) for word in [*place, machine.get("system")] if word)),
-        ("versions", ", ".join(versions)),
+        ("machine", machine_of(about.get("machine"))),
+        ("versions", told(about.get("versions"))),
         ("commit", about.get("commit")),
         ("seed", about.get("seed")),
         *((name, told(value)) for name, value in more),
@@ -161,7 +157,17 @@ def origin(run: Run) -> list[str]:
     return lines
 
 
+def machine_of(machine: Any) -> str:
+    if not isinstance(machine, dict):
+        return told(machine)
+    cores = machine.get("cores")
+    words = [machine.get("processor"), cores and f"{cores} cores", machine.get("gpu"), machine.get("system")]
+    return ", ".join(str(word) for word in words if word)
+
+
 def told(value: Any) -> str:
+    if value is None:
+        return ""
     if isinstance(value, dict):
         return ", ".join(f"{name} {told(part)}" for name, part in value.items())
     if isinstance(value, list | tuple):
@@ -176,7 +182,7 @@ def counted(rows: list[Row]) -> list[str]:
     reasons = ", ".join(f"{count} {word}" for word, count in words.most_common())
     said = f"{len(rows)} problems: {len(rows) - len(failed)} ok, {len(failed)} failed"
     lines = []
-    for n in sorted(distinct(row["n"] for row in rows if row.get("n") is not None)):
+    for n in sorted({row["n"] for row in rows if isinstance(row.get("n"), int)}):
         own = [row for row in rows if row.get("n") == n]
         wrong = sum(row["verdict"] != "ok" for row in own)
         lines.append([number(n), number(len(own)), number(len(own) - wrong), number(wrong)])

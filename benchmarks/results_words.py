@@ -56,7 +56,8 @@ def averaged(rows: Sequence[Row], over: str) -> list[Row] | None:
     """
     if len(distinct(row.get(over) for row in rows)) < 2:
         return None
-    measured = {name for row in rows for name, value in row.items() if isinstance(value, float)}
+    names = {name for row in rows for name, value in row.items() if isinstance(value, float)}
+    measured = {name for name in names if all(isinstance(row.get(name), int | float | None) for row in rows)}
     groups: dict[str, list[Row]] = {}
     for row in rows:
         key = {name: value for name, value in row.items() if name not in measured and name != over}
