@@ -8,7 +8,8 @@ times its seconds is ended, and its row says so. Inputs and target are standardi
 are looked at once, for the row of the table. A JSON file that exists is gone on with.
 
 Scores: RMSE; MNLP and CRPS of a normal distribution with the predicted deviation (of the errors of rows held out, for
-trees and xRFM); coverage and interval score of the 95 % interval. ``extra_mb`` is by how much the process grew.
+trees and xRFM); coverage and interval score of the 95 % interval. ``extra_mb`` is by how much the process grew,
+``load`` that of the machine when the fit began.
 
     QSGP_DATA=... python benchmarks/peers.py --seconds 60 --json peers.json
     QSGP_DATA=... python benchmarks/peers.py --data kin40k --models qsgp lightgbm --seconds 5 20 60
@@ -84,6 +85,7 @@ def fit(data: str, split: int, model: str, seconds: float, device: str, answer: 
 
 
 def measured(key: dict[str, Any]) -> dict[str, Any]:
+    load = os.getloadavg()[0]  # seconds of a busy machine buy less
     context = multiprocessing.get_context("spawn")
     receiving, sending = context.Pipe(duplex=False)
     child = context.Process(target=fit, kwargs={**key, "answer": sending}, daemon=True)
@@ -101,7 +103,7 @@ def measured(key: dict[str, Any]) -> dict[str, Any]:
     child.join()
     names = ("rmse", "mnlp", "crps", "coverage95", "interval95", "fit_s", "predict_s", "extra_mb")
     note = found.get("failed") or found.get("skipped") or found["note"]
-    return key | {name: found.get(name) for name in names} | {"note": note}
+    return key | {name: found.get(name) for name in names} | {"load": load, "note": note}
 
 
 def libraries() -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from results_pictures import drawable
 from results_scores import Entry, comparable, entries_of, key_of, score_table, verdicts
-from results_words import Row, number, plain, table
+from results_words import Row, distinct, number, plain, table
 
 
 class Run(NamedTuple):
@@ -56,7 +56,15 @@ KINDS = [
     Kind("Other runs", ("",)),
 ]
 PAPER = KINDS[3]  # its files name an experiment
-_REPEATED = ("title", "machine", "versions", "command", "commit", "seed")  # what every part says in the same place
+_REPEATED = (
+    "title",
+    "note",
+    "machine",
+    "versions",
+    "command",
+    "commit",
+    "seed",
+)  # what every part says in the same place
 
 
 class Part(NamedTuple):
@@ -84,7 +92,8 @@ class Part(NamedTuple):
             shown = counted(rows)
         else:
             shown = [*beside(rows), *plain(rows)]
-        return [*said, "", *shown]
+        notes = distinct(told(run.about["note"]) for run in self.runs if run.about.get("note"))
+        return [*said, "", *(f"**Mind: {note}.**\n" for note in notes), *shown]
 
     def _picture_lines(self) -> list[str]:
         if self.picture is None:

@@ -30,6 +30,7 @@ SCORES = [
     Score("interval95", "interval score", 3, _LESS),
     Score("fit_s", "fit s", 1),
     Score("predict_s", "predict s", 2),
+    Score("load", "load", 1),
 ]
 JUDGED = SCORES[:4]  # what sentences and pictures are about
 OURS = ("qsgp", "calibrated", "qsrvm")  # models of this library: the first is its default, the others have options

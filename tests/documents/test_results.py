@@ -215,7 +215,7 @@ def test_an_unknown_file_has_a_table_and_says_where_it_comes_from() -> None:
     page = page_of(rows, "roots", command="python roots.py", seed=7, commit="abc+", note="the machine was shared")
     assert "## Other runs\n\n### roots\n" in page
     assert "- command: `python roots.py`" in page and "- seed: 7" in page and "- commit: abc+" in page
-    assert "- note: the machine was shared" in page and "- machine: not recorded" in page
+    assert "**Mind: the machine was shared.**" in page and "- machine: not recorded" in page
     assert "In all rows: mode deep, when a\\|b." in page and "| 2 | 0.25 |" in page
 
 
