@@ -13,8 +13,19 @@ from results_scores import JUDGED, OURS, SCORES, Entry, Score, front
 FIT = next(score for score in SCORES if score.field == "fit_s")
 DRAWN = JUDGED[:2]  # RMSE and MNLP
 UNTIMED = "exact"  # a yardstick at hyperparameters that another model has learned
-_COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8c6d1f", "#56b4e9", "#7f3c8d", "#e6a100", "#777777"]
-_MARKERS = ["o", "s", "^", "D", "v", "P", "X", "<", ">"]
+_COLOURS = [
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#8c6d1f",
+    "#56b4e9",
+    "#7f3c8d",
+    "#e6a100",
+    "#aa3333",
+    "#777777",
+]
+_MARKERS = ["o", "s", "^", "D", "v", "P", "X", "<", ">", "h"]
 # The same rows give the same file; text stays text, in a font of the reader.
 _STYLE = {"svg.hashsalt": "qsgp", "svg.fonttype": "none", "font.size": 9, "axes.grid": True, "grid.alpha": 0.3}
 
@@ -59,22 +70,20 @@ def draw(path: Path, races: Sequence[Sequence[Entry]]) -> None:
         figure.savefig(path, metadata={"Date": None, "Creator": None})
 
 
+def _look(model: str, models: Sequence[str]) -> dict[str, Any]:
+    """Black stars for this library, filled for its default; a colour and a marker for each peer."""
+    if model in OURS:
+        fill = "black" if model == OURS[0] else "white"
+        return {"color": "black", "marker": "*", "markersize": 11, "markerfacecolor": fill, "zorder": 4}
+    place = [other for other in models if other not in OURS].index(model) % len(_COLOURS)
+    return {"color": _COLOURS[place], "marker": _MARKERS[place], "markersize": 6, "zorder": 3}
+
+
 def _panel(axes: Any, points: dict[str, list[tuple[float, float]]], models: Sequence[str]) -> None:
-    for place, model in enumerate(models):
-        if model not in points:
-            continue
-        times, errors = zip(*sorted(points[model]), strict=True)
-        first = model == OURS[0]
-        axes.plot(
-            times,
-            errors,
-            label=model,
-            color="black" if first else _COLOURS[place % len(_COLOURS)],
-            marker="*" if first else _MARKERS[(place + place // len(_COLOURS)) % len(_MARKERS)],
-            markersize=11 if first else 6,
-            linewidth=1,
-            zorder=4 if first else 3,
-        )
+    for model in models:
+        if model in points:
+            times, errors = zip(*sorted(points[model]), strict=True)
+            axes.plot(times, errors, label=model, linewidth=1, **_look(model, models))
     everyone = [pair for pairs in points.values() for pair in pairs]
     if not everyone:
         return
