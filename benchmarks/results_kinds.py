@@ -21,8 +21,10 @@ class Kind(NamedTuple):
     title: str
     begins: tuple[str, ...]  # of the names of its files
     words: str = ""
+    compared: bool = False  # whether rows are scores of models on data sets
 
 
+PAPER = Kind("Tables and figures of the paper", (), "`qsgp reproduce`.")  # its files name an experiment
 KINDS = [
     Kind(
         "Regression beside other libraries",
@@ -30,12 +32,14 @@ KINDS = [
         "`python benchmarks/peers.py`: every model as it comes, with the same seconds of wall clock. `qsgp` and\n"
         "`qsrvm` are of this library. Models without a deviation of their own (trees, xRFM) get that of the errors on\n"
         "rows held out. `sklearn-gp` and `fastrvm` learn from 2,000 rows at most.",
+        compared=True,
     ),
     Kind(
         "Tables of some ten thousand rows",
         ("uci",),
         "`python benchmarks/uci.py`. `qsgp` and `calibrated` are of this library. `exact` is a dense Cholesky factor\n"
         "at the hyperparameters of `qsgp`, which needs a GPU with 60 GB.",
+        compared=True,
     ),
     Kind(
         "Small tables",
@@ -43,8 +47,9 @@ KINDS = [
         "`python benchmarks/small.py`, five splits. `one` and `separate` are scikit-learn's exact Gaussian processes\n"
         "with one lengthscale and with one for each input. [Measurements](measurements.md) weigh splits by their\n"
         "test rows, so that means differ a little.",
+        compared=True,
     ),
-    Kind("Tables and figures of the paper", (), "`qsgp reproduce`."),
+    PAPER,
     Kind("Robot arm", ("robot_arm", "lengthscales"), "`_expected`: a power of n through the exact GPs of the run."),
     Kind("MNIST", ("mnist",), "`nlp` is the mean negative log probability of the right label."),
     Kind(
@@ -55,16 +60,8 @@ KINDS = [
     Kind("The engine and the cost of a step", ("engine", "step_cost", "block_step")),
     Kind("Other runs", ("",)),
 ]
-PAPER = KINDS[3]  # its files name an experiment
-_REPEATED = (
-    "title",
-    "note",
-    "machine",
-    "versions",
-    "command",
-    "commit",
-    "seed",
-)  # what every part says in the same place
+# What every part says in the same place.
+_FIXED = ("title", "note", "machine", "versions", "command", "commit", "seed")
 
 
 class Part(NamedTuple):
@@ -126,7 +123,7 @@ def kind_of(run: Run) -> Kind:
 
 def add(parts: list[Part], run: Run) -> None:
     """Models that one machine and one version measured in several files are compared with each other."""
-    if not comparable(run.rows):
+    if not kind_of(run).compared or not comparable(run.rows):
         parts.append(Part([run], []))
         return
     for place, part in enumerate(parts):
@@ -152,7 +149,7 @@ def score_tables(races: list[list[Entry]]) -> list[str]:
 def origin(run: Run) -> list[str]:
     """File, command, machine, versions, commit, seed, and whatever else the file says."""
     about = run.about
-    more = [(name, value) for name, value in about.items() if name not in _REPEATED and value not in (None, "")]
+    more = [(name, value) for name, value in about.items() if name not in _FIXED and value not in (None, "")]
     recorded = [
         ("command", f"`{about['command']}`" if about.get("command") else None),
         ("machine", machine_of(about.get("machine"))),

@@ -141,7 +141,7 @@ def totals(ahead: dict[str, list[str]], behind: dict[str, list[str]]) -> list[st
     lines = []
     for title in dict.fromkeys([*ahead, *behind]):
         won, lost = ahead.get(title, []), behind.get(title, [])
-        words = f"{title}: `{OURS[0]}` is ahead or level on {len(won)} of {len(won) + len(lost)}"
+        words = f"{title}: `{OURS[0]}` is ahead or level in {len(won)} of {len(won) + len(lost)} comparisons"
         lines += [f"{words}, and behind on {listed(lost)}." if lost else f"{words}.", ""]
     return lines
 

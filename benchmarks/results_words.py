@@ -87,13 +87,16 @@ def plain(rows: Sequence[Row], most: int = 100) -> list[str]:
     """Rows as they are, or their means over seeds or splits. What all of them share is said once."""
     if not rows:
         return ["The file has no rows.", ""]
-    rows = averaged(rows, "split") or averaged(rows, "seed") or rows
+    curves = {name for row in rows for name, value in row.items() if isinstance(value, list | dict)}
+    kept = [{name: value for name, value in row.items() if name not in curves} for row in rows]
+    rows = averaged(kept, "split") or averaged(kept, "seed") or kept
     names = list(dict.fromkeys(name for row in rows for name in row))
     values = {name: distinct(row.get(name) for row in rows) for name in names}
     shared = [name for name in names if len(rows) > 1 and len(values[name]) == 1 and values[name] != [None]]
     shown = [name for name in names if name not in shared and values[name] != [None]]
     words = [f"{name} {number(values[name][0])}" for name in shared]
     said = [f"In all rows: {', '.join(words)}.", ""] if words else []
+    said += [f"In the file alone: {listed(sorted(curves))}.", ""] if curves else []
     if not shown:
         return said
     if len(rows) > most:

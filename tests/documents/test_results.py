@@ -140,8 +140,8 @@ def test_a_loss_is_shown_as_plainly_as_a_win() -> None:
     assert "**`qsgp` is ahead in MNLP** (−1.262; next is `lightgbm` with −0.900)" in lost
     assert "**`qsgp` is ahead in RMSE** (0.2000; next is `lightgbm` with 0.3000)" in won
     assert "`qsgp` and `lightgbm` are level in MNLP (0.100)" in won
-    assert "RMSE: `qsgp` is ahead or level on 1 of 2, and behind on pol." in page
-    assert "MNLP: `qsgp` is ahead or level on 2 of 2." in page
+    assert "RMSE: `qsgp` is ahead or level in 1 of 2 comparisons, and behind on pol." in page
+    assert "MNLP: `qsgp` is ahead or level in 2 of 2 comparisons." in page
     assert "| pol | `lightgbm` | 20 | **0.0601** | −0.900 | 1 |" in page
     assert "| pol | `qsgp` | 20 | 0.0715 | **−1.262** | 1 |" in page
 
@@ -211,17 +211,20 @@ def test_a_split_that_is_there_twice_is_no_spread() -> None:
 
 
 def test_an_unknown_file_has_a_table_and_says_where_it_comes_from() -> None:
-    rows = [{"depth": k, "growth": 0.5**k, "mode": "deep", "when": "a|b"} for k in range(3)]
+    rows = [{"depth": k, "growth": 0.5**k, "mode": "deep", "when": "a|b", "curve": [k, 4711]} for k in range(3)]
     page = page_of(rows, "roots", command="python roots.py", seed=7, commit="abc+", note="the machine was shared")
     assert "## Other runs\n\n### roots\n" in page
     assert "- command: `python roots.py`" in page and "- seed: 7" in page and "- commit: abc+" in page
     assert "**Mind: the machine was shared.**" in page and "- machine: not recorded" in page
     assert "In all rows: mode deep, when a\\|b." in page and "| 2 | 0.25 |" in page
+    assert "In the file alone: curve." in page and "4711" not in page
 
 
 def test_files_of_the_command_reproduce_have_a_section() -> None:
-    page = page_of([{"data": "pol", "rmse": 0.1}], "table-2", experiment="table-2", title="Table 2")
+    rows = [score("pol", "steps", k, rate=0.1, rmse=0.1 + k / 5) for k in range(2)]
+    page = page_of(rows, "table-2", experiment="table-2", title="Table 2")
     assert "## Tables and figures of the paper" in page and "### Table 2" in page
+    assert "rmse |" in page and "0.2 ± 0.1414" in page
 
 
 def test_seeds_are_averaged_only_where_nothing_else_differs() -> None:
