@@ -17,7 +17,7 @@ ifneq ($(QSGP_DATA),)
 export QSGP_DATA
 endif
 
-.PHONY: demo test quick test-slow test-browser lint check bench docs test-gpu bench-gpu clean
+.PHONY: demo test quick test-slow test-browser lint check bench results docs test-gpu bench-gpu clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -58,10 +58,14 @@ bench: $(READY)
 	$(BIN)/python -m pytest -n $(JOBS) -m bench
 	set -e; for name in $(BENCHMARKS); do echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py; done
 
+# docs/results.md and its pictures, from the files in docs/results; nothing is measured.
+results: $(READY)
+	$(BIN)/python benchmarks/results.py
+
 # What the documents say must be true: links lead somewhere, named functions and tests exist, examples run. Then the site:
 # docs/_build/html/index.html, every warning an error, the gallery's scripts run unless they have not changed.
 docs: $(READY)
-	$(BIN)/python -m pytest -n $(JOBS) -m "not slow" $(addprefix tests/documents/test_,$(addsuffix .py,docs paper_map examples readme cli_docs architecture))
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow" $(addprefix tests/documents/test_,$(addsuffix .py,docs paper_map examples readme cli_docs architecture results))
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going docs docs/_build/html
 	$(BIN)/python -m pytest tests/documents/test_site.py
 

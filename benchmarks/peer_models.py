@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+LIBRARIES = ["scikit-learn", "gpytorch", "lightgbm", "ngboost", "xrfm", "gpboost", "fastrvm"]
+SEED = 0  # of every model, and of the rows held out
 HELD_OUT = 0.1  # of the rows, for early stopping and for the intervals of models that have none
 EXACT_ROWS = 2000  # of scikit-learn's GP: its matrices take n^3 operations for every step of its search
 
@@ -39,7 +41,7 @@ class Task(NamedTuple):
 
     def parts(self) -> tuple[np.ndarray, np.ndarray]:
         """Which rows are learned from, and which are held out."""
-        order = np.random.default_rng(0).permutation(len(self.x))
+        order = np.random.default_rng(SEED).permutation(len(self.x))
         count = int(HELD_OUT * len(order))
         return order[count:], order[:count]
 
@@ -59,7 +61,7 @@ def qsgp(task: Task) -> Predicted:
     from qsgp import QSGPRegressor
 
     began = time.perf_counter()
-    model = QSGPRegressor(max_time=task.seconds, device=task.device, random_state=0).fit(task.x, task.y)
+    model = QSGPRegressor(max_time=task.seconds, device=task.device, random_state=SEED).fit(task.x, task.y)
     fit_s = time.perf_counter() - began
     mean, deviation = model.predict(task.x_new, return_std=True)
     return Predicted(mean, deviation, fit_s, note=model.kernel_)
@@ -76,7 +78,7 @@ def lightgbm(task: Task) -> Predicted:
         if time.perf_counter() - began > task.seconds:
             raise library.callback.EarlyStopException(env.iteration, env.evaluation_result_list)
 
-    model = library.LGBMRegressor(n_estimators=5000, random_state=0, verbose=-1)
+    model = library.LGBMRegressor(n_estimators=5000, random_state=SEED, verbose=-1)
     stops = [library.early_stopping(50, verbose=False), out_of_time]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # newer releases have another name for eval_set
@@ -90,7 +92,7 @@ def histgb(task: Task) -> Predicted:
 
     train, _ = task.parts()
     began = time.perf_counter()
-    model = HistGradientBoostingRegressor(max_iter=5000, early_stopping=True, n_iter_no_change=50, random_state=0)
+    model = HistGradientBoostingRegressor(max_iter=5000, early_stopping=True, n_iter_no_change=50, random_state=SEED)
     model.fit(task.x[train], task.y[train])
     return with_errors(task, model.predict, time.perf_counter() - began, f"{model.n_iter_} rounds")
 
@@ -102,11 +104,10 @@ def ngboost(task: Task) -> Predicted:
     train, aside = task.parts()
     x, y = task.x[train], task.y[train]
     began = time.perf_counter()
-    NGBRegressor(n_estimators=10, random_state=0, verbose=False).fit(x, y)
+    NGBRegressor(n_estimators=10, random_state=SEED, verbose=False).fit(x, y)
     each = (time.perf_counter() - began) / 10
     rounds = int(np.clip(task.seconds / each - 10, 10, 2000))
-    began = time.perf_counter()
-    model = NGBRegressor(n_estimators=rounds, random_state=0, verbose=False, early_stopping_rounds=50)
+    model = NGBRegressor(n_estimators=rounds, random_state=SEED, verbose=False, early_stopping_rounds=50)
     model.fit(x, y, X_val=task.x[aside], Y_val=task.y[aside])
     fit_s = time.perf_counter() - began
     law = model.pred_dist(task.x_new)
@@ -123,7 +124,7 @@ def xrfm(task: Task) -> Predicted:
         torch.tensor(part, **place) for part in (task.x[train], task.y[train], task.x[aside], task.y[aside])
     )
     began = time.perf_counter()
-    model = xRFM(device=task.device, time_limit_s=task.seconds, random_state=0, verbose=False)
+    model = xRFM(device=task.device, time_limit_s=task.seconds, random_state=SEED, verbose=False)
     model.fit(x, y[:, None], x_aside, y_aside[:, None])
     fit_s = time.perf_counter() - began
 
@@ -140,7 +141,7 @@ def sklearn_gp(task: Task) -> Predicted:
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-    rows = np.random.default_rng(0).permutation(len(task.x))[:EXACT_ROWS]
+    rows = np.random.default_rng(SEED).permutation(len(task.x))[:EXACT_ROWS]
     began = time.perf_counter()
     best: list[tuple[float, np.ndarray]] = []
 
@@ -181,7 +182,7 @@ def nystroem(task: Task) -> Predicted:
         if best is not None and (time.perf_counter() - began) * 2 > task.seconds:
             break
         model = make_pipeline(
-            Nystroem(gamma=gamma, n_components=min(1000, len(train) // 2), random_state=0), BayesianRidge()
+            Nystroem(gamma=gamma, n_components=min(1000, len(train) // 2), random_state=SEED), BayesianRidge()
         )
         model.fit(task.x[train], task.y[train])
         own = float(np.mean((model.predict(task.x[aside]) - task.y[aside]) ** 2))
@@ -198,7 +199,7 @@ def gpboost(task: Task) -> Predicted:
 
     began = time.perf_counter()
     keywords = {"cov_function": "matern_ard", "cov_fct_shape": 1.5, "gp_approx": "vecchia", "num_neighbors": 20}
-    model = library.GPModel(gp_coords=task.x, likelihood="gaussian", seed=0, **keywords)
+    model = library.GPModel(gp_coords=task.x, likelihood="gaussian", seed=SEED, **keywords)
     model.fit(y=task.y, X=np.ones((len(task.x), 1)))
     fit_s = time.perf_counter() - began
     found = model.predict(
@@ -213,7 +214,7 @@ def svgp_of(points: int) -> Callable[[Task], Predicted]:
     def svgp(task: Task) -> Predicted:
         import gpytorch
 
-        torch.manual_seed(0)
+        torch.manual_seed(SEED)
         place = {"dtype": torch.float32, "device": task.device}
         x, y, new = (torch.tensor(part, **place) for part in (task.x, task.y, task.x_new))
         began = time.perf_counter()
@@ -262,7 +263,7 @@ def rvm(task: Task) -> Predicted:
     from qsgp import QSRVMRegressor
 
     began = time.perf_counter()
-    model = QSRVMRegressor(max_time=task.seconds, random_state=0).fit(task.x, task.y)
+    model = QSRVMRegressor(max_time=task.seconds, random_state=SEED).fit(task.x, task.y)
     fit_s = time.perf_counter() - began
     mean, deviation = model.predict(task.x_new, return_std=True)
     return Predicted(mean, deviation, fit_s, note=f"{len(model.relevance_)} vectors")
@@ -272,7 +273,7 @@ def fastrvm(task: Task) -> Predicted:
     """fastrvm's RVR on at most 2,000 rows: it holds the matrix of all kernel functions."""
     from fastrvm import RVR
 
-    rows = np.random.default_rng(0).permutation(len(task.x))[:EXACT_ROWS]
+    rows = np.random.default_rng(SEED).permutation(len(task.x))[:EXACT_ROWS]
     began = time.perf_counter()
     model = RVR().fit(task.x[rows], task.y[rows])
     fit_s = time.perf_counter() - began

@@ -8,24 +8,27 @@ times its seconds is ended, and its row says so. Inputs and target are standardi
 are looked at once, for the row of the table. A JSON file that exists is gone on with.
 
 Scores: RMSE; MNLP and CRPS of a normal distribution with the predicted deviation (of the errors of rows held out, for
-trees and xRFM); coverage and interval score of the 95 % interval. ``extra_mb`` is by how much the process grew.
+trees and xRFM); coverage and interval score of the 95 % interval. ``extra_mb`` is by how much the process grew,
+``load`` that of the machine when the fit began.
 
     QSGP_DATA=... python benchmarks/peers.py --seconds 60 --json peers.json
     QSGP_DATA=... python benchmarks/peers.py --data kin40k --models qsgp lightgbm --seconds 5 20 60
 """
 
+import contextlib
 import multiprocessing
 import os
 import resource
 import time
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
 from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 import torch
 
-from peer_models import MODELS, Predicted, Task
+from peer_models import LIBRARIES, MODELS, SEED, Predicted, Task
 from qsgp import datasets, metrics
 from small import halves
 from table import Collected, arguments
@@ -82,6 +85,7 @@ def fit(data: str, split: int, model: str, seconds: float, device: str, answer: 
 
 
 def measured(key: dict[str, Any]) -> dict[str, Any]:
+    load = os.getloadavg()[0]  # seconds of a busy machine buy less
     context = multiprocessing.get_context("spawn")
     receiving, sending = context.Pipe(duplex=False)
     child = context.Process(target=fit, kwargs={**key, "answer": sending}, daemon=True)
@@ -99,7 +103,16 @@ def measured(key: dict[str, Any]) -> dict[str, Any]:
     child.join()
     names = ("rmse", "mnlp", "crps", "coverage95", "interval95", "fit_s", "predict_s", "extra_mb")
     note = found.get("failed") or found.get("skipped") or found["note"]
-    return key | {name: found.get(name) for name in names} | {"note": note}
+    return key | {name: found.get(name) for name in names} | {"load": load, "note": note}
+
+
+def libraries() -> dict[str, str]:
+    """The version of each peer that is installed."""
+    found = {}
+    for name in LIBRARIES:
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def main() -> None:
@@ -109,8 +122,10 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--seconds", nargs="+", type=float, default=[60.0], help="several for a curve")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--note", help="what readers of the file must know, such as other jobs on the machine")
     chosen = parser.parse_args()
-    collected = Collected(chosen.json, "regression beside other libraries")
+    about = {"seed": SEED, "libraries": libraries()} | ({"note": chosen.note} if chosen.note else {})
+    collected = Collected(chosen.json, "regression beside other libraries", **about)
     for name in chosen.data:
         for split in chosen.splits:
             for seconds in chosen.seconds:

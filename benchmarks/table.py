@@ -20,8 +20,9 @@ def arguments(description: str) -> argparse.ArgumentParser:
 class Collected:
     """Rows that are written as soon as they are measured, and not measured again when the file has them."""
 
-    def __init__(self, json_file: str | None, title: str) -> None:
-        self._records, self._title = Records(Path(json_file) if json_file else None), title
+    def __init__(self, json_file: str | None, title: str, **about: Any) -> None:
+        """``about``: what the file says beside rows, machine, versions, command and commit."""
+        self._records, self._title = Records(Path(json_file) if json_file else None, **about), title
 
     @property
     def rows(self) -> list[dict[str, Any]]:

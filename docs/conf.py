@@ -28,7 +28,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "qsgp"
 html_theme_options = {
     "show_prev_next": False,
-    "header_links_before_dropdown": 8,
+    "header_links_before_dropdown": 9,
     "navigation_with_keys": False,
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 _SOURCE = Path(__file__).parents[2]
-_NO_BENCHMARKS = {"table", "battery_problems", "battery_verdict", "peer_models"}  # what the others share
+_SHARED = {"table", "battery_problems", "battery_verdict", "peer_models"}  # by the others
 
 
 def bench(
@@ -40,10 +40,15 @@ def bench(
 def benchmarks() -> dict[str, Path]:
     """Name -> script, of the checkout this package runs from or of the working folder."""
     for folder in (_SOURCE.parent / "benchmarks", Path("benchmarks")):
-        scripts = sorted(script for script in folder.glob("*.py") if script.stem not in _NO_BENCHMARKS)
+        scripts = sorted(script for script in folder.glob("*.py") if is_benchmark(script.stem))
         if scripts:
             return {script.stem: script for script in scripts}
     return {}
+
+
+def is_benchmark(name: str) -> bool:
+    """The results page measures nothing."""
+    return name not in _SHARED and not name.startswith("results")
 
 
 def _first_line(script: Path) -> str:
