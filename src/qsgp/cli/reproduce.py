@@ -15,7 +15,7 @@ from qsgp.atomic import check_folder, written
 from qsgp.cli.talk import AsJson, Device, Quiet, say, show
 from qsgp.reproduce import EXPERIMENTS
 from qsgp.reproduce.experiment import Choice, Experiment, Row
-from qsgp.reproduce.records import Records, write_csv
+from qsgp.reproduce.records import Records, columns, write_csv
 
 
 def reproduce(
@@ -86,7 +86,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def _table(title: str, rows: Sequence[Row]) -> str:
     table = Table(title=title, title_justify="left")
-    names = list(dict.fromkeys(name for row in rows for name in row))
+    names = columns(rows)
     for name in names:
         table.add_column(name, justify="right")
     for row in rows:

@@ -1,8 +1,8 @@
 """Figure 1: what a control variate leaves of the variance of mu^T Phi^T Phi mu / sigma2 and of its gradient.
 
-kin40k with all its rows, m = 10,000 Fourier features, m_tilde = n_tilde = 500, mu a draw from the prior, hyperparameters
-of an exact GP on 1,000 rows, 1,000 draws for each variance; Eq. (3) and kriging see the same draws. Further rows change
-one thing at a time at rank 300. Fast: robot-arm data, fewer functions and draws.
+kin40k with all its rows, m = 10,000 Fourier features, m_tilde = n_tilde = 500, mu a draw from the prior,
+hyperparameters of an exact GP on 1,000 rows, 1,000 draws for each variance; Eq. (3) and kriging see the same draws.
+Further rows change one thing at a time at rank 300. Fast: robot-arm data, fewer functions and draws.
 """
 
 from collections.abc import Iterable, Sequence
@@ -126,7 +126,8 @@ class Study:
         n, m, x_l = len(self.x), len(mu), self.x[batch.l]
         V_u = mu[batch.drawn, None]
         V_i, V_j = batch.split(V_u)
-        seen = Sampled.of(*batch.split(self.features(x_l, batch.drawn), 1), V_i, V_j, n, m)
+        Phi_li, Phi_lj = batch.split(self.features(x_l, batch.drawn), 1)
+        seen = Sampled.of(Phi_li, Phi_lj, V_i, V_j, n, m)
         value = theorems.gram_quadratic(seen).sum()
         if support is None or Phi_p is None:
             return value

@@ -104,8 +104,8 @@ def cases(choice: Choice) -> Iterable[Case]:
 def summary(rows: Sequence[Row]) -> str:
     return "\n".join(
         f"{row['covariance']}: far from the data the deviation is {row['far_plain']:.3f}, with augmentation "
-        f"{row['far_augmented']:.3f} (exact GP {row['far_exact']:.3f}); near them it is {row['distance_plain']:.3f} from "
-        f"the exact one, with augmentation {row['distance_augmented']:.3f}."
+        f"{row['far_augmented']:.3f}, that of the exact GP {row['far_exact']:.3f}. Near the data it is "
+        f"{row['distance_plain']:.3f} from the exact one, with augmentation {row['distance_augmented']:.3f}."
         for row in rows
     )
 

@@ -57,11 +57,15 @@ def write(path: Path, rows: Sequence[Row], **about: Any) -> None:
         file.write((json.dumps(content, indent=1) + "\n").encode())
 
 
+def columns(rows: Sequence[Row]) -> list[str]:
+    """The names of a table of ``rows``: all that occur but curves."""
+    return [name for name in dict.fromkeys(name for row in rows for name in row) if name != "curves"]
+
+
 def write_csv(path: Path, rows: Sequence[Row]) -> None:
     """One column for each name that occurs; what a row does not have is empty."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer = csv.DictWriter(text, columns(rows), extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     with atomic.written(path) as file:

@@ -3,14 +3,17 @@
 A step is the value of the objective and its gradient: log evidence of an exact GP and the bound of VFE (SGPR) with
 respect to hyperparameters (and inducing points), the sampled bound of SVGP with respect to these and q(u), one step of
 QSGP with its update, ten dense columns and a control variate of rank 300. Data are drawn, float32; nothing is learned
-from them. A row is one method and one size that grows: its sizes are timed in turns, so that a busy moment of the machine hits all
-of them, and medians are compared. Memory is the peak of what a step allocates beyond what it was given.
+from them. A row is one method and one size that grows: its sizes are timed in turns, so that a busy moment of the
+machine hits all of them, and medians are compared. Memory is the peak of what a step allocates beyond what it was
+given.
 """
 
 import math
+import os
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any
 
@@ -127,16 +130,16 @@ METHODS: dict[str, tuple[Callable[[int, int, str], Step], dict[str, tuple[str, s
 SIZES = {
     ("exact GP", "n"): ([1000, 2000, 4000], 0),
     ("VFE", "n"): ([4000, 8000, 16_000, 32_000], 250),
-    ("VFE", "m"): ([250, 500, 1000, 2000], 8000),
+    ("VFE", "m"): ([500, 1000, 2000], 4000),
     ("SVGP", "n"): ([10_000, 100_000, 1_000_000], 500),
-    ("SVGP", "m"): ([500, 1000, 2000, 4000], 10_000),
+    ("SVGP", "m"): ([750, 1500, 3000], 10_000),
     ("QSGP", "n"): ([10_000, 100_000, 1_000_000], 10_000),
     ("QSGP", "m"): ([10_000, 100_000, 1_000_000], 10_000),
 }
 FAST_SIZES = {
     ("exact GP", "n"): ([500, 1000, 2000], 0),
     ("VFE", "n"): ([2000, 4000, 8000], 200),
-    ("VFE", "m"): ([200, 400, 800], 4000),
+    ("VFE", "m"): ([250, 500, 1000], 2000),
     ("SVGP", "n"): ([10_000, 100_000], 200),
     ("SVGP", "m"): ([500, 1000, 2000], 10_000),
     ("QSGP", "n"): ([10_000, 100_000], 10_000),
@@ -201,11 +204,25 @@ def working_memory(run: Step, device: str) -> float:
         torch.cuda.reset_peak_memory_stats()
         run()
         return float(torch.cuda.max_memory_allocated() - before)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+    cpu = torch.profiler.ProfilerActivity.CPU
+    with without_stderr(), torch.profiler.profile(activities=[cpu], profile_memory=True) as profile:
         run()
     assert profile.profiler is not None and profile.profiler.kineto_results is not None
     events = profile.profiler.kineto_results.events()
     return float(max(accumulate(event.nbytes() for event in events if event.name() == "[memory]")))
+
+
+@contextmanager
+def without_stderr() -> Iterator[None]:
+    """The profiler of some PyTorch releases writes there, past Python, whenever it starts and ends."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def exponent(measures: dict[int, float]) -> float:
@@ -218,7 +235,12 @@ def exponent(measures: dict[int, float]) -> float:
 def cases(choice: Choice) -> Iterable[Case]:
     for method, grows in SIZES:
         sizes, other = (FAST_SIZES if choice.fast else SIZES)[method, grows]
-        key = {"method": method, "grows": grows, "sizes": "fast" if choice.fast else "full", "device": choice.device}
+        key: Row = {
+            "method": method,
+            "grows": grows,
+            "sizes": "fast" if choice.fast else "full",
+            "device": choice.device,
+        }
         key |= {"m" if grows == "n" else "n": other} if other else {}
         yield Case(
             key,
