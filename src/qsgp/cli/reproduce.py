@@ -59,7 +59,11 @@ def measured(experiment: Experiment, choice: Choice, folder: Path, quiet: bool) 
     records = Records(path, experiment=experiment.name, seed=choice.seed)
     for number, case in enumerate(cases, 1):
         label, began = " ".join(str(value) for value in case.key.values()), time.monotonic()
-        row = records.add(case.key, case.measure)
+        try:
+            row = records.add(case.key, case.measure)
+        except KeyboardInterrupt:
+            say(f"Interrupted. {path} has the rows so far, and the same command goes on from there.", quiet)
+            raise typer.Exit(130) from None
         spent = "was there already" if row is None else f"{time.monotonic() - began:.0f} s"
         say(f"{experiment.name}: {number} of {len(cases)}, {label}: {spent}", quiet)
     wanted = [case.key for case in cases]

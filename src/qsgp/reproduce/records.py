@@ -43,12 +43,11 @@ class Records:
 
 def read_rows(path: Path) -> list[Row]:
     try:
-        rows = json.loads(path.read_text("utf-8"))["rows"]
+        return [dict(row) for row in json.loads(path.read_text("utf-8"))["rows"]]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"Expected measured rows as JSON in {path}, got something else. Move the file away, or name another."
         ) from error
-    return list(rows)
 
 
 def write(path: Path, rows: Sequence[Row], **about: Any) -> None:

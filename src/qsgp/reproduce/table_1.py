@@ -1,10 +1,10 @@
 """Table 1: time and memory of a training step as n and m grow, with the exponents of growth.
 
-A step is the value of the objective and its gradient: log evidence of an exact GP and the bound of VFE (SGPR) with
-respect to hyperparameters (and inducing points), the sampled bound of SVGP with respect to these and q(u), one step of
-QSGP with its update, ten dense columns and a control variate of rank 300. Data are drawn, float32; nothing is learned
-from them. A row is one method and one size that grows: its sizes are timed in turns, so that a busy moment of the
-machine hits all of them, and medians are compared. Memory is the peak of what a step allocates beyond what it was
+A step is the value of the objective and its gradient: the log evidence of an exact GP and the bound of VFE (SGPR) with
+respect to hyperparameters (and inducing points), the sampled bound of SVGP with respect to these and q(u), and one step
+of QSGP with its update, ten dense columns and a control variate of rank 300. Data are drawn, float32; nothing is
+learned from them. A row is one method and one size that grows: its sizes are timed in turns, so that a busy moment of
+the machine hits all of them, and medians are compared. Memory is the peak of what a step allocates beyond what it was
 given.
 """
 
@@ -50,59 +50,76 @@ def leaves(device: str) -> list[Tensor]:
     return [value.to(device).requires_grad_() for value in start_at]
 
 
-def kernel_of(log_lengthscale: Tensor, log_variance: Tensor) -> SquaredExponential:
-    return SquaredExponential(log_lengthscale.exp(), log_variance.exp())
+def kernel_of(theta: Sequence[Tensor]) -> SquaredExponential:
+    return SquaredExponential(theta[0].exp(), theta[1].exp())
 
 
-def factor_of(K: Float[Tensor, "m m"], added: Tensor | float = JITTER) -> Float[Tensor, "m m"]:
+def factor_of(K: Float[Tensor, "m m"], added: Tensor | float) -> Float[Tensor, "m m"]:
     return torch.linalg.cholesky(K + added * torch.eye(len(K), device=K.device))
 
 
+def exact_loss(theta: Sequence[Tensor], x: Float[Tensor, "n d"], y: Float[Tensor, " n"]) -> Float[Tensor, ""]:
+    """Minus the log evidence."""
+    factor = factor_of(kernel_of(theta)(x, x), theta[2].exp())
+    white = torch.linalg.solve_triangular(factor, y[:, None], upper=False)
+    return (len(x) * math.log(2 * math.pi) + white.square().sum()) / 2 + factor.diagonal().log().sum()
+
+
+def whitened(kernel: SquaredExponential, Z: Float[Tensor, "m d"], x: Float[Tensor, "l d"]) -> Float[Tensor, "m l"]:
+    """A with A^T A = K_lm K_mm^-1 K_ml."""
+    return torch.linalg.solve_triangular(factor_of(kernel(Z, Z), JITTER), kernel(Z, x), upper=False)
+
+
+def vfe_loss(
+    theta: Sequence[Tensor], Z: Float[Tensor, "m d"], x: Float[Tensor, "n d"], y: Float[Tensor, " n"]
+) -> Float[Tensor, ""]:
+    """Minus the bound of Titsias (2009): log evidence of Q + sigma2 I less tr(K - Q) / (2 sigma2), Q = A^T A."""
+    kernel, sigma2 = kernel_of(theta), theta[2].exp()
+    A = whitened(kernel, Z, x)
+    factor = factor_of(A @ A.mT / sigma2, 1.0)
+    c = torch.linalg.solve_triangular(factor, (A @ y)[:, None], upper=False)
+    fitted = (y @ y - c.square().sum() / sigma2) / sigma2
+    missing = (kernel.diag(x).sum() - A.square().sum()) / sigma2
+    return (len(x) * (math.log(2 * math.pi) + theta[2]) + fitted + missing) / 2 + factor.diagonal().log().sum()
+
+
+def svgp_loss(
+    theta: Sequence[Tensor],
+    Z: Float[Tensor, "m d"],
+    mu: Float[Tensor, " m"],
+    R: Float[Tensor, "m m"],
+    x_l: Float[Tensor, "l d"],
+    y_l: Float[Tensor, " l"],
+    n: int,
+) -> Float[Tensor, ""]:
+    """Minus the bound of Hensman et al. (2013) from the rows l: u = F v with F F^T = K_mm, q(v) = N(mu, R R^T)."""
+    kernel, sigma2 = kernel_of(theta), theta[2].exp()
+    A, lower = whitened(kernel, Z, x_l), R.tril()
+    variance = kernel.diag(x_l) - A.square().sum(0) + (lower.mT @ A).square().sum(0)
+    misfit = ((y_l - A.mT @ mu).square() + variance) / sigma2 + math.log(2 * math.pi) + theta[2]
+    divergence = (lower.square().sum() + mu @ mu - len(mu)) / 2 - lower.diagonal().log().sum()
+    return n / (2 * len(x_l)) * misfit.sum() + divergence
+
+
 def exact_step(n: int, m: int, device: str) -> Step:
-    """Minus the log evidence; there is no m."""
+    """There is no m."""
     (x, y), theta = made(n, device), leaves(device)
-
-    def run() -> object:
-        factor = factor_of(kernel_of(theta[0], theta[1])(x, x), theta[2].exp() + JITTER)
-        white = torch.linalg.solve_triangular(factor, y[:, None], upper=False)
-        return torch.autograd.grad(white.square().sum() / 2 + factor.diagonal().log().sum(), theta)
-
-    return run
+    return lambda: torch.autograd.grad(exact_loss(theta, x, y), theta)
 
 
 def vfe_step(n: int, m: int, device: str) -> Step:
-    """Minus the bound of Titsias (2009): evidence of Q + sigma2 I and the trace of K - Q, Q = K_nm K_mm^-1 K_mn."""
-    (x, y), theta = made(n, device), leaves(device)
-    Z = made(m, device)[0].requires_grad_()
-
-    def run() -> object:
-        kernel, sigma2 = kernel_of(theta[0], theta[1]), theta[2].exp()
-        A = torch.linalg.solve_triangular(factor_of(kernel(Z, Z)), kernel(Z, x), upper=False)
-        factor = factor_of(A @ A.mT / sigma2, 1.0)
-        c = torch.linalg.solve_triangular(factor, (A @ y)[:, None], upper=False)
-        fitted = (y @ y - c.square().sum() / sigma2) / sigma2
-        missing = (kernel.diag(x).sum() - A.square().sum()) / sigma2
-        loss = (n * theta[2] + fitted + missing) / 2 + factor.diagonal().log().sum()
-        return torch.autograd.grad(loss, [*theta, Z])
-
-    return run
+    (x, y), theta, Z = made(n, device), leaves(device), made(m, device)[0].requires_grad_()
+    return lambda: torch.autograd.grad(vfe_loss(theta, Z, x, y), [*theta, Z])
 
 
 def svgp_step(n: int, m: int, device: str) -> Step:
-    """Minus the bound of Hensman et al. (2013) from BATCH rows; u = L v with L L^T = K_mm and q(v) = N(mu, R R^T)."""
-    (x, y), theta, g = made(n, device), leaves(device), torch.Generator(device).manual_seed(0)
-    Z, R = made(m, device)[0].requires_grad_(), torch.eye(m, device=device, requires_grad=True)
-    mu = torch.zeros(m, device=device, requires_grad=True)
+    (x, y), theta, Z = made(n, device), leaves(device), made(m, device)[0].requires_grad_()
+    mu, R = torch.zeros(m, device=device, requires_grad=True), torch.eye(m, device=device, requires_grad=True)
+    g = torch.Generator(device).manual_seed(0)
 
     def run() -> object:
         l = torch.randint(n, (BATCH,), generator=g, device=device)
-        kernel, sigma2 = kernel_of(theta[0], theta[1]), theta[2].exp()
-        A = torch.linalg.solve_triangular(factor_of(kernel(Z, Z)), kernel(Z, x[l]), upper=False)
-        lower = R.tril()
-        variance = kernel.diag(x[l]) - A.square().sum(0) + (lower.mT @ A).square().sum(0)
-        misfit = ((y[l] - A.mT @ mu).square() + variance) / sigma2 + theta[2]
-        KL = (lower.square().sum() + mu @ mu) / 2 - lower.diagonal().log().sum()
-        return torch.autograd.grad(n / BATCH * misfit.sum() / 2 + KL, [*theta, Z, mu, R])
+        return torch.autograd.grad(svgp_loss(theta, Z, mu, R, x[l], y[l], n), [*theta, Z, mu, R])
 
     return run
 
