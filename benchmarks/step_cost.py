@@ -8,7 +8,7 @@ Steps of all sizes are interleaved, so that a busy moment of the machine hits al
 import gc
 import statistics
 import time
-from itertools import accumulate
+from functools import partial
 
 import torch
 
@@ -20,28 +20,14 @@ from qsgp.paper.chevron import Chevron
 from qsgp.paper.problem import Problem
 from qsgp.paper.settings import Settings
 from qsgp.paper.starting import start
-from qsgp.paper.state import State
 from qsgp.paper.stepping import step
 from qsgp.paper.support import Support
+from qsgp.reproduce.table_1 import wait, working_memory
 from table import arguments, show
 
 D = 8
 DENSE_COLUMNS = 10
 RANK = 300
-
-
-def working_memory(problem: Problem, state: State, settings: Settings, device: str) -> float:
-    """Peak bytes that one step allocates beyond what it was given."""
-    if device.startswith("cuda"):
-        before = torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
-        step(problem, state, settings)
-        return torch.cuda.max_memory_allocated() - before
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        step(problem, state, settings)
-    events = profile.profiler.kineto_results.events()
-    changes = [event.nbytes() for event in events if event.name() == "[memory]"]
-    return max(accumulate(changes))
 
 
 def problem_of(task: str, n: int, m: int, device: str) -> Problem:
@@ -84,10 +70,10 @@ def measure(task: str, batch: int, sizes: list[int], steps: int, device: str) ->
     times: dict[int, list[float]] = {size: [] for size in sizes}
     for round_ in range(steps + 10):
         for size, problem, state in runs:
-            _wait(device)
+            wait(device)
             began = time.perf_counter()
             step(problem, state, settings)
-            _wait(device)
+            wait(device)
             if round_ >= 10:  # the first rounds warm caches and allocators
                 times[size].append(time.perf_counter() - began)
     rows = []
@@ -101,15 +87,10 @@ def measure(task: str, batch: int, sizes: list[int], steps: int, device: str) ->
                 "batch_points": batch,
                 "batch_features": batch,
                 "step_ms": 1e3 * statistics.median(times[size]),
-                "working_mb": working_memory(problem, state, settings, device) / 2**20,
+                "working_mb": working_memory(partial(step, problem, state, settings), device) / 2**20,
             }
         )
     return rows
-
-
-def _wait(device: str) -> None:
-    if device.startswith("cuda"):
-        torch.cuda.synchronize()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ Figure 1: what a control variate saves
 A step of training looks at a few data points and a few basis functions, so that every estimate is noisy. The paper's
 first figure shows how a control variate lowers the variance of μᵀΦᵀΦμ / σ² and of its gradient as the number of its
 support points grows. We repeat it with fewer functions and other data (a robot arm instead of kin40k), and set our
-kriging control variate beside the paper's. The full study is ``benchmarks/variance.py``.
+kriging control variate beside the paper's. The full study is ``qsgp reproduce figure-1``.
 """
 
 import matplotlib.pyplot as plt

@@ -15,7 +15,7 @@ from qsgp.atomic import check_folder, written
 from qsgp.cli.talk import AsJson, Device, Quiet, say, show
 from qsgp.reproduce import EXPERIMENTS
 from qsgp.reproduce.experiment import Choice, Experiment, Row
-from qsgp.reproduce.records import Records, write_csv
+from qsgp.reproduce.records import Records, columns, write_csv
 
 
 def reproduce(
@@ -59,7 +59,11 @@ def measured(experiment: Experiment, choice: Choice, folder: Path, quiet: bool) 
     records = Records(path, experiment=experiment.name, seed=choice.seed)
     for number, case in enumerate(cases, 1):
         label, began = " ".join(str(value) for value in case.key.values()), time.monotonic()
-        row = records.add(case.key, case.measure)
+        try:
+            row = records.add(case.key, case.measure)
+        except KeyboardInterrupt:
+            say(f"Interrupted. {path} has the rows so far, and the same command goes on from there.", quiet)
+            raise typer.Exit(130) from None
         spent = "was there already" if row is None else f"{time.monotonic() - began:.0f} s"
         say(f"{experiment.name}: {number} of {len(cases)}, {label}: {spent}", quiet)
     wanted = [case.key for case in cases]
@@ -86,7 +90,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def _table(title: str, rows: Sequence[Row]) -> str:
     table = Table(title=title, title_justify="left")
-    names = list(dict.fromkeys(name for row in rows for name in row))
+    names = columns(rows)
     for name in names:
         table.add_column(name, justify="right")
     for row in rows:

@@ -19,7 +19,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Case:
-    """One row. ``key`` tells it from all others and begins the row; ``measure`` does the work and gives the rest."""
+    """One row. ``key`` tells it from all others and begins the row; ``measure`` does the work and gives the rest.
+
+    Lists of numbers for the picture go under the name ``curves``: kept in the JSON file, shown in no table.
+    """
 
     key: Row
     measure: Callable[[], Row]

@@ -43,12 +43,11 @@ class Records:
 
 def read_rows(path: Path) -> list[Row]:
     try:
-        rows = json.loads(path.read_text("utf-8"))["rows"]
+        return [dict(row) for row in json.loads(path.read_text("utf-8"))["rows"]]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"Expected measured rows as JSON in {path}, got something else. Move the file away, or name another."
         ) from error
-    return list(rows)
 
 
 def write(path: Path, rows: Sequence[Row], **about: Any) -> None:
@@ -57,11 +56,15 @@ def write(path: Path, rows: Sequence[Row], **about: Any) -> None:
         file.write((json.dumps(content, indent=1) + "\n").encode())
 
 
+def columns(rows: Sequence[Row]) -> list[str]:
+    """The names of a table of ``rows``: all that occur but curves."""
+    return [name for name in dict.fromkeys(name for row in rows for name in row) if name != "curves"]
+
+
 def write_csv(path: Path, rows: Sequence[Row]) -> None:
     """One column for each name that occurs; what a row does not have is empty."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer = csv.DictWriter(text, columns(rows), extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     with atomic.written(path) as file:
