@@ -1,7 +1,8 @@
 """The experiments of the paper by name, each in a file of its own: what `qsgp reproduce` runs."""
 
 from qsgp.reproduce.experiment import Experiment
+from qsgp.reproduce.table_2 import TABLE_2
 
-_IN_ORDER: tuple[Experiment, ...] = ()
+_IN_ORDER: tuple[Experiment, ...] = (TABLE_2,)
 
 EXPERIMENTS: dict[str, Experiment] = {each.name: each for each in _IN_ORDER}
