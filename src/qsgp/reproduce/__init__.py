@@ -2,7 +2,8 @@
 
 from qsgp.reproduce.experiment import Experiment
 from qsgp.reproduce.table_2 import TABLE_2
+from qsgp.reproduce.table_3 import TABLE_3
 
-_IN_ORDER: tuple[Experiment, ...] = (TABLE_2,)
+_IN_ORDER: tuple[Experiment, ...] = (TABLE_2, TABLE_3)
 
 EXPERIMENTS: dict[str, Experiment] = {each.name: each for each in _IN_ORDER}

@@ -21,6 +21,7 @@ from qsgp.likelihoods import Gaussian
 from qsgp.models.regressor import QSGPRegressor
 from qsgp.paper import Chevron, Fit, Problem, Settings, Support
 from qsgp.paper import fit as fit_by_steps
+from qsgp.paper.optimisers import adagrad, decayed
 from qsgp.reproduce import exactly, svgp
 from qsgp.reproduce.exactly import Found, Seen
 from qsgp.reproduce.experiment import Case, Choice, Row
@@ -151,6 +152,35 @@ def now_and_then(say: Callable[[str], object]) -> Callable[[int, int], None]:
             say(f"  {done} of {of} steps in {now - began:.0f} s")
 
     return told
+
+
+def shrunk(sizes: Sizes, table: Table) -> Sizes:
+    """Draws are no larger than what they are from; m of 0 is n."""
+    n = len(table.x)
+    m = sizes.m or n
+    return replace(sizes, m=m, m_tilde=min(sizes.m_tilde, m), n_tilde=min(sizes.n_tilde, n), rank=min(sizes.rank, n))
+
+
+@torch.no_grad()
+def unsampled(
+    Phi: Float[Tensor, "n m"],
+    S: Float[Tensor, "m m"] | None,
+    table: Table,
+    settings: Settings,
+    say: Callable[[str], object],
+) -> Float[Tensor, " m"]:
+    """mu by the steps of AdaGrad that training takes, each with the gradient of all rows and functions; S = I if None.
+
+    O(n m) a step.
+    """
+    told = now_and_then(say)
+    mu, sums = Phi.new_zeros(Phi.shape[1], 1), Phi.new_zeros(Phi.shape[1], 1)
+    for t in range(settings.iterations):
+        residual = Phi @ mu - table.y[:, None]
+        gradient = Phi.mT @ residual / table.sigma2 + (mu if S is None else S @ mu)
+        mu, sums = adagrad(mu, sums, gradient, decayed(settings.rate, t, settings.iterations, settings.final))
+        told(t + 1, settings.iterations)
+    return mu[:, 0]
 
 
 def settings_of(sizes: Sizes, seed: int, **others: Any) -> Settings:
@@ -285,10 +315,3 @@ def picture(rows: Sequence[Row], figure: Any) -> None:
     axes.invert_yaxis()
     handles, words = axes.get_legend_handles_labels()
     figure.legend(handles, words, loc="outside lower center", ncols=3, frameon=False)
-
-
-def with_sizes(sizes: Sizes, table: Table) -> Sizes:
-    """Draws are no larger than what they are from."""
-    n = len(table.x)
-    m = sizes.m or n
-    return replace(sizes, m=m, m_tilde=min(sizes.m_tilde, m), n_tilde=min(sizes.n_tilde, n), rank=min(sizes.rank, n))

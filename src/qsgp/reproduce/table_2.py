@@ -4,6 +4,8 @@ import time
 from collections.abc import Iterable, Sequence
 from functools import partial
 
+import torch
+
 from qsgp.bases import Fourier
 from qsgp.paper import predict
 from qsgp.paper.problem import at_hyperparameters
@@ -14,10 +16,8 @@ from qsgp.reproduce.regression import (
     Sizes,
     Table,
     beside,
-    by_table,
     case_of,
     distance,
-    named,
     picture,
     places,
     problem_of,
@@ -26,6 +26,7 @@ from qsgp.reproduce.regression import (
     sets_for,
     settings_of,
     trained,
+    unsampled,
 )
 
 PRINTED = Sizes(m=100_000, m_tilde=10_000, n_tilde=500, rank=500, iterations=100_000)
@@ -33,7 +34,7 @@ FAST = Sizes(2000, 500, 200, 200, 1000, rows=3000, points=500, inducing=128, svg
 FEW = ("pol", "elevators")
 
 PLAIN, CHEVRON, OWN_RATE = "QSGP-0, as printed", "QSGP-100, as printed", "QSGP-100, own rate"
-EVERY = "QSGP-0, all functions in every step"
+WITHOUT = "QSGP-0, nothing sampled"
 MEAN_FIELD, SOLVED = "same model, best mean field", "same model, solved exactly"
 
 PAPER = (
@@ -46,20 +47,16 @@ PAPER = (
 def cases(choice: Choice) -> Iterable[Case]:
     sizes = FAST if choice.fast else PRINTED
     for place in places(sets_for(choice, FEW), choice, sizes):
-        steps = {
-            PLAIN: (0, sizes, "entry"),
-            CHEVRON: (100, sizes, "entry"),
-            OWN_RATE: (100, sizes, "row"),
-            EVERY: (0, Sizes(**(vars(sizes) | {"m_tilde": sizes.m})), "entry"),
-        }
-        for model, (k, own, update) in steps.items():
-            yield case_of(place, model, own.told() | {"k": k}, partial(_by_steps, k, own, update, choice))
+        for model, k, update in ((PLAIN, 0, "entry"), (CHEVRON, 100, "entry"), (OWN_RATE, 100, "row")):
+            yield case_of(place, model, sizes.told() | {"k": k}, partial(_by_steps, k, update, sizes, choice))
+        alone = {"m": sizes.m, "iterations": sizes.iterations}
+        yield case_of(place, WITHOUT, alone, partial(_without_sampling, sizes, choice))
         for model in (MEAN_FIELD, SOLVED):
             yield case_of(place, model, {"m": sizes.m}, partial(_solved, sizes.m, choice.seed, model == MEAN_FIELD))
         yield from beside(place, sizes, choice)
 
 
-def _by_steps(k: int, sizes: Sizes, update: str, choice: Choice, table: Table) -> Row:
+def _by_steps(k: int, update: str, sizes: Sizes, choice: Choice, table: Table) -> Row:
     """Training as printed, and how far its predictions are from those of its own model, solved at the hyperparameters
     that it learned."""
     began = time.perf_counter()
@@ -69,13 +66,24 @@ def _by_steps(k: int, sizes: Sizes, update: str, choice: Choice, table: Table) -
     state = trained(problem, settings, choice.say).state
     seconds = time.perf_counter() - began
     prediction = predict(problem, state, table.x_new)
-    mean, variance = at_hyperparameters(problem, state.theta)[1], None
     made, likelihood = at_hyperparameters(problem, state.theta)
     assert isinstance(made, Fourier) and likelihood.noise_variance is not None
     exact = exactly.fourier(made, table.seen._replace(sigma2=likelihood.noise_variance), exactly.most(table.x.device))
     mean, variance = likelihood.moments(prediction.mean, prediction.variance)
     row = scores(table, mean, variance) | {"from_solved": distance(table, mean, exact.mean)}
     return row | {"seconds": seconds, "last_noise": float(likelihood.noise_variance)}
+
+
+def _without_sampling(sizes: Sizes, choice: Choice, table: Table) -> Row:
+    """The same steps of AdaGrad with the exact gradient of the mean: what is left is the optimiser's."""
+    if len(table.x) * sizes.m > 4 * exactly.most(table.x.device) ** 2:
+        return {"note": f"{len(table.x)} rows of {sizes.m} functions do not fit"}
+    basis = Fourier(table.kernel, sizes.m, seed=choice.seed)
+    columns = basis.columns(torch.arange(sizes.m, device=table.x.device))
+    mu = unsampled(basis.features(table.x, columns), None, table, settings_of(sizes, choice.seed), choice.say)
+    found = Found((basis.features(table.x_new, columns) @ mu).double(), exactly.mean_field_variance(basis, table.seen))
+    exact = exactly.fourier(basis, table.seen, exactly.most(table.x.device))
+    return scores_of_f(table, found) | {"from_solved": distance(table, found.mean, exact.mean)}
 
 
 def _solved(m: int, seed: int, mean_field: bool, table: Table) -> Row:
