@@ -6,7 +6,7 @@ from typing import Literal, get_args
 from qsgp.checks import check_choice, check_positive
 
 Control = Literal["none", "gram", "kriging"]
-Bound = Literal["A", "B", "Q"]
+Bound = Literal["A", "B", "Q", "printed"]
 MeanUpdate = Literal["adagrad", "newton", "implicit"]
 CovarianceUpdate = Literal["row", "entry"]
 
@@ -24,6 +24,9 @@ class Settings:
     ``covariance_update="row"`` moves a row of L by at most ``covariance_rate`` in the unit of its own c_rr, all its
     entries in proportion to their gradients. ``"entry"`` is the paper's AdaGrad: every entry by ``rate`` at first,
     which spoils a covariance whose entries are smaller than that. ``r_tilde`` is the third draw of Theorem 2.
+
+    ``bound="printed"`` is Theorem 3 as it stands, with a variance where the deviation belongs: no bound, and here only
+    so that it can be compared with those that are.
     """
 
     n_tilde: int = 500

@@ -118,7 +118,7 @@ def mean_field_variance(basis: Basis, seen: Seen) -> Float64[Tensor, " t"]:
     variance = torch.zeros(len(seen.x_new), dtype=torch.float64, device=seen.x.device)
     for index in _blocks(basis, seen.x):
         columns = basis.columns(index)
-        norm2 = sum((basis.features(x, columns).double().square().sum(0) for x in seen.x.split(FUNCTIONS)))
+        norm2 = sum(basis.features(x, columns).double().square().sum(0) for x in seen.x.split(FUNCTIONS))
         assert isinstance(norm2, Tensor)
         c = theorems.optimal_diagonal(norm2, basis.precision_diag(index).double(), seen.sigma2.double())
         variance += basis.features(seen.x_new, columns).double().square() @ c.square()

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -28,7 +28,14 @@ from qsgp.reproduce.experiment import Case, Choice, Row
 
 SETS = ("kin40k", "protein", "keggdirected", "keggundirected", "pol", "elevators")
 ROBOT_ARM = "robot arm"  # where no data are at hand
+T = TypeVar("T", contravariant=True)
 OFTEN = 20.0  # seconds between two words on how far training is
+
+
+class Measure(Protocol[T]):
+    """What makes a row of data."""
+
+    def __call__(self, data: T, /) -> Row: ...
 
 
 @dataclass(frozen=True)
@@ -217,8 +224,8 @@ def about(table: Table) -> Row:
     return {"n": len(table.x), "unit": table.unit, "noise": float(table.sigma2), "learned_s": table.learned_s}
 
 
-def not_finite(measure: Callable[[], Row]) -> Callable[[], Row]:
-    """A run that diverges is a result too."""
+def uninterrupted(measure: Callable[[], Row]) -> Callable[[], Row]:
+    """A run that diverges is a result too: its row says so."""
 
     def measured() -> Row:
         try:
@@ -229,7 +236,7 @@ def not_finite(measure: Callable[[], Row]) -> Callable[[], Row]:
     return measured
 
 
-def case_of(place: Place, model: str, sizes: Row, measure: Callable[[Table], Row]) -> Case:
+def case_of(place: Place, model: str, sizes: Row, measure: Measure[Table]) -> Case:
     """``sizes`` of training belong to the key: rows of other sizes are other rows."""
     key = {"data": place.data, "split": place.split, "model": model, "rows": place.rows or "all", **sizes}
     key |= {"seed": place.seed, "device": place.device}
@@ -241,7 +248,7 @@ def case_of(place: Place, model: str, sizes: Row, measure: Callable[[Table], Row
         spent = {} if "seconds" in row else {"seconds": time.perf_counter() - began}
         return row | spent | about(table)
 
-    return Case(key, not_finite(measured))
+    return Case(key, uninterrupted(measured))
 
 
 def beside(place: Place, sizes: Sizes, choice: Choice) -> Iterator[Case]:
