@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,23 +19,14 @@ from qsgp.interfaces import Basis
 from qsgp.kernels import SquaredExponential, hyperparameters
 from qsgp.likelihoods import Gaussian
 from qsgp.models.regressor import QSGPRegressor
-from qsgp.paper import Chevron, Fit, Problem, Settings, Support
-from qsgp.paper import fit as fit_by_steps
-from qsgp.paper.optimisers import adagrad, decayed
+from qsgp.paper import Chevron, Problem, Settings, Support
 from qsgp.reproduce import exactly, svgp
 from qsgp.reproduce.exactly import Found, Seen
 from qsgp.reproduce.experiment import Case, Choice, Row
+from qsgp.reproduce.steps import now_and_then, uninterrupted
 
 SETS = ("kin40k", "protein", "keggdirected", "keggundirected", "pol", "elevators")
 ROBOT_ARM = "robot arm"  # where no data are at hand
-T = TypeVar("T", contravariant=True)
-OFTEN = 20.0  # seconds between two words on how far training is
-
-
-class Measure(Protocol[T]):
-    """What makes a row of data."""
-
-    def __call__(self, data: T, /) -> Row: ...
 
 
 @dataclass(frozen=True)
@@ -141,53 +132,11 @@ def problem_of(table: Table, basis: Basis, dense_columns: int, rank: int, seed: 
     return Problem(source, basis, Gaussian(table.sigma2), Chevron(basis.m, dense_columns), support)
 
 
-def trained(problem: Problem, settings: Settings, say: Callable[[str], object]) -> Fit:
-    """The one place where a model of the paper is trained."""
-    told = now_and_then(say)
-    return fit_by_steps(problem, settings, report=lambda record: told(int(record["iteration"]), settings.iterations))
-
-
-def now_and_then(say: Callable[[str], object]) -> Callable[[int, int], None]:
-    """What says how many steps are done, every `OFTEN` seconds."""
-    began = last = time.monotonic()
-
-    def told(done: int, of: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last > OFTEN:
-            last = now
-            say(f"  {done} of {of} steps in {now - began:.0f} s")
-
-    return told
-
-
 def shrunk(sizes: Sizes, table: Table) -> Sizes:
     """Draws are no larger than what they are from; m of 0 is n."""
     n = len(table.x)
     m = sizes.m or n
     return replace(sizes, m=m, m_tilde=min(sizes.m_tilde, m), n_tilde=min(sizes.n_tilde, n), rank=min(sizes.rank, n))
-
-
-@torch.no_grad()
-def unsampled(
-    Phi: Float[Tensor, "n m"],
-    S: Float[Tensor, "m m"] | None,
-    table: Table,
-    settings: Settings,
-    say: Callable[[str], object],
-) -> Float[Tensor, " m"]:
-    """mu by the steps of AdaGrad that training takes, each with the gradient of all rows and functions; S = I if None.
-
-    O(n m) a step.
-    """
-    told = now_and_then(say)
-    mu, sums = Phi.new_zeros(Phi.shape[1], 1), Phi.new_zeros(Phi.shape[1], 1)
-    for t in range(settings.iterations):
-        residual = Phi @ mu - table.y[:, None]
-        gradient = Phi.mT @ residual / table.sigma2 + (mu if S is None else S @ mu)
-        mu, sums = adagrad(mu, sums, gradient, decayed(settings.rate, t, settings.iterations, settings.final))
-        told(t + 1, settings.iterations)
-    return mu[:, 0]
 
 
 def settings_of(sizes: Sizes, seed: int, **others: Any) -> Settings:
@@ -224,19 +173,7 @@ def about(table: Table) -> Row:
     return {"n": len(table.x), "unit": table.unit, "noise": float(table.sigma2), "learned_s": table.learned_s}
 
 
-def uninterrupted(measure: Callable[[], Row]) -> Callable[[], Row]:
-    """A run that diverges is a result too: its row says so."""
-
-    def measured() -> Row:
-        try:
-            return measure()
-        except FloatingPointError as error:
-            return {"note": str(error)}
-
-    return measured
-
-
-def case_of(place: Place, model: str, sizes: Row, measure: Measure[Table]) -> Case:
+def case_of(place: Place, model: str, sizes: Row, measure: Callable[[Table], Row]) -> Case:
     """``sizes`` of training belong to the key: rows of other sizes are other rows."""
     key = {"data": place.data, "split": place.split, "model": model, "rows": place.rows or "all", **sizes}
     key |= {"seed": place.seed, "device": place.device}
@@ -301,6 +238,30 @@ def by_table(rows: Sequence[Row]) -> dict[tuple[str, int], list[Row]]:
 def named(rows: Sequence[Row], model: str) -> Row:
     """The row of that model, or an empty one."""
     return next((row for row in rows if row["model"] == model), {})
+
+
+def amount(row: Row, name: str) -> str:
+    """Three digits, or a word where there is no number."""
+    value = row.get(name)
+    return "not measured" if value is None else f"{value:.3g}"
+
+
+def who_is_to_blame(sampled: Row, unsampled: Row) -> str:
+    """Whether the distance from the solved model is the optimiser's or the noise of the draws."""
+    far, alone = sampled.get("from_solved"), unsampled.get("from_solved")
+    if far is None or alone is None:
+        return ""
+    whose = "most of the distance is the optimiser's" if alone > far / 2 else "most of the distance is the draws' noise"
+    return f"Where nothing is sampled the same steps of AdaGrad end {alone:.3g} away: {whose}."
+
+
+def of_the_others(own: Sequence[Row]) -> str:
+    ours, sparse, exact = (named(own, model) for model in ("ours", "SVGP", "exact GP"))
+    return (
+        f"RMSE and MNLP of the default: {amount(ours, 'rmse')} and {amount(ours, 'mnlp')} in "
+        f"{amount(ours, 'seconds')} s; of SVGP: {amount(sparse, 'rmse')} and {amount(sparse, 'mnlp')}; of the exact GP "
+        f"with the shared hyperparameters: {amount(exact, 'rmse')} and {amount(exact, 'mnlp')}."
+    )
 
 
 def picture(rows: Sequence[Row], figure: Any) -> None:
