@@ -25,7 +25,7 @@ from qsgp.paper import Chevron, Problem, Settings, Support, predict
 from qsgp.paper.problem import at_hyperparameters
 from qsgp.paper.settings import Bound
 from qsgp.reproduce.experiment import Case, Choice, Experiment, Row
-from qsgp.reproduce.regression import trained, uninterrupted
+from qsgp.reproduce.steps import trained, uninterrupted
 from qsgp.solvers import feature_newton
 from qsgp.solvers.closed_form import Effort, fit_hyperparameters
 from qsgp.solvers.feature_dual import Descent
@@ -80,10 +80,10 @@ def digits_of(data: str, rows: int | None, points: int, seed: int, device: str) 
     some = np.random.default_rng(seed).permutation(len(x))[:rows]
     first = slice(None if rows is None else rows)
     tables = (x[some], 2.0 * (digit[some] % 2) - 1, x_new[first], 2.0 * (digit_new[first] % 2) - 1)
-    parts = [torch.tensor(part, dtype=torch.float32, device=device) for part in tables]
+    x_t, y_t, x_new_t, y_new_t = (torch.tensor(part, dtype=torch.float32, device=device) for part in tables)
     began = time.perf_counter()
-    kernel = _learned(parts[0][:points], parts[1][:points])
-    return Digits(*parts, kernel, time.perf_counter() - began)
+    kernel = _learned(x_t[:points], y_t[:points])
+    return Digits(x_t, y_t, x_new_t, y_new_t, kernel, time.perf_counter() - began)
 
 
 def _numbers(data: str) -> tuple[np.ndarray, ...]:

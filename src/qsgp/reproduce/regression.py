@@ -98,10 +98,11 @@ def table_of(place: Place) -> Table:
     unit = float(y.std())
     x, x_new = datasets.standardise(x, x_new)
     y, y_new = datasets.standardise(y, y_new)
-    parts = [torch.tensor(part, dtype=torch.float32, device=place.device) for part in (x, y, x_new, y_new)]
+    parts = (torch.tensor(part, dtype=torch.float32, device=place.device) for part in (x, y, x_new, y_new))
+    rows, targets, new, new_targets = parts
     began = time.perf_counter()
-    kernel, sigma2 = _learned(parts[0], parts[1], place)
-    return Table(*parts, unit, kernel, sigma2, time.perf_counter() - began)
+    kernel, sigma2 = _learned(rows, targets, place)
+    return Table(rows, targets, new, new_targets, unit, kernel, sigma2, time.perf_counter() - began)
 
 
 def _numbers(place: Place) -> tuple[np.ndarray, ...]:
@@ -139,11 +140,20 @@ def shrunk(sizes: Sizes, table: Table) -> Sizes:
     return replace(sizes, m=m, m_tilde=min(sizes.m_tilde, m), n_tilde=min(sizes.n_tilde, n), rank=min(sizes.rank, n))
 
 
-def settings_of(sizes: Sizes, seed: int, **others: Any) -> Settings:
+def settings_of(sizes: Sizes, seed: int) -> Settings:
     """As Appendix I prints them: AdaGrad 0.1 for every entry, Eq. (3), rates that decay, draws without replacement."""
-    drawn = {"n_tilde": sizes.n_tilde, "m_tilde": sizes.m_tilde, "iterations": sizes.iterations, "seed": seed}
-    printed = {"covariance_update": "entry", "control": "gram", "rate": 0.1, "hyper_rate": 1e-5, "frozen": 0.1}
-    return Settings(**(printed | drawn | {"every": max(1, sizes.iterations // 1000)} | others))
+    return Settings(
+        n_tilde=sizes.n_tilde,
+        m_tilde=sizes.m_tilde,
+        iterations=sizes.iterations,
+        rate=0.1,
+        hyper_rate=1e-5,
+        frozen=0.1,
+        covariance_update="entry",
+        control="gram",
+        seed=seed,
+        every=max(1, sizes.iterations // 1000),
+    )
 
 
 # --- rows -----------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -9,6 +10,7 @@ import torch
 from qsgp.bases import Fourier
 from qsgp.paper import predict
 from qsgp.paper.problem import at_hyperparameters
+from qsgp.paper.settings import CovarianceUpdate
 from qsgp.reproduce import exactly
 from qsgp.reproduce.exactly import Found
 from qsgp.reproduce.experiment import Case, Choice, Experiment, Row
@@ -51,7 +53,12 @@ PAPER = (
 def cases(choice: Choice) -> Iterable[Case]:
     sizes = FAST if choice.fast else PRINTED
     for place in places(sets_for(choice, FEW), choice, sizes):
-        for model, k, update in ((PLAIN, 0, "entry"), (CHEVRON, 100, "entry"), (OWN_RATE, 100, "row")):
+        steps: dict[str, tuple[int, CovarianceUpdate]] = {
+            PLAIN: (0, "entry"),
+            CHEVRON: (100, "entry"),
+            OWN_RATE: (100, "row"),
+        }
+        for model, (k, update) in steps.items():
             yield case_of(place, model, sizes.told() | {"k": k}, partial(_by_steps, k, update, sizes, choice))
         alone = {"m": sizes.m, "iterations": sizes.iterations}
         yield case_of(place, WITHOUT, alone, partial(_without_sampling, sizes, choice))
@@ -60,13 +67,13 @@ def cases(choice: Choice) -> Iterable[Case]:
         yield from beside(place, sizes, choice)
 
 
-def _by_steps(k: int, update: str, sizes: Sizes, choice: Choice, table: Table) -> Row:
+def _by_steps(k: int, update: CovarianceUpdate, sizes: Sizes, choice: Choice, table: Table) -> Row:
     """Training as printed, and how far its predictions are from those of its own model, solved at the hyperparameters
     that it learned."""
     began = time.perf_counter()
     basis = Fourier(table.kernel, sizes.m, seed=choice.seed)
     problem = problem_of(table, basis, k, sizes.rank, choice.seed)
-    settings = settings_of(sizes, choice.seed, covariance_update=update, learn_hyperparameters=True)
+    settings = replace(settings_of(sizes, choice.seed), covariance_update=update, learn_hyperparameters=True)
     state = trained(problem, settings, choice.say).state
     seconds = time.perf_counter() - began
     prediction = predict(problem, state, table.x_new)
@@ -85,10 +92,13 @@ def _without_sampling(sizes: Sizes, choice: Choice, table: Table) -> Row:
     basis = Fourier(table.kernel, sizes.m, seed=choice.seed)
     columns = basis.columns(torch.arange(sizes.m, device=table.x.device))
     Phi, settings = basis.features(table.x, columns), settings_of(sizes, choice.seed)
+    began = time.perf_counter()
     mu = unsampled(Phi, False, table.y, table.sigma2, settings, choice.say)
+    seconds = time.perf_counter() - began
     found = Found((basis.features(table.x_new, columns) @ mu).double(), exactly.mean_field_variance(basis, table.seen))
     exact = exactly.fourier(basis, table.seen, exactly.most(table.x.device))
-    return scores_of_f(table, found) | {"from_solved": distance(table, found.mean, exact.mean)}
+    row = scores_of_f(table, found) | {"from_solved": distance(table, found.mean, exact.mean)}
+    return row | {"seconds": seconds}
 
 
 def _solved(m: int, seed: int, mean_field: bool, table: Table) -> Row:
@@ -111,8 +121,8 @@ def _said(data: str, split: int, own: Sequence[Row]) -> str:
         f"{data}, split {split}: QSGP-0 as printed ends {amount(plain, 'from_solved')} of the target's deviation from "
         f"its own model solved exactly, with an RMSE of {amount(plain, 'rmse')} where that has "
         f"{amount(solved, 'rmse')}. {who_is_to_blame(plain, named(own, WITHOUT))} MNLP: {amount(plain, 'mnlp')} with "
-        f"QSGP-0, {amount(chevron, 'mnlp')} with QSGP-100 as printed, {amount(own_rate, 'mnlp')} with a rate of its own "
-        f"for L; of the solved mean {amount(diagonal, 'mnlp')} with the best diagonal C and {amount(solved, 'mnlp')} "
+        f"QSGP-0, {amount(chevron, 'mnlp')} with QSGP-100 as printed, {amount(own_rate, 'mnlp')} with a rate of its "
+        f"own for L; of the solved mean {amount(diagonal, 'mnlp')} with the best diagonal C and {amount(solved, 'mnlp')} "
         f"with the whole covariance. {of_the_others(own)}"
     )
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from qsgp.bases import Inducing
@@ -44,7 +45,8 @@ MEAN_FIELD = "same model, best mean field"
 PAPER = (
     "Its numbers are not in its source. The text says that MNLP of QSGP-0 is comparable to that of SVGP-512 and "
     "clearly better on keggu, and that RMSE is nearly that of other sparse GPs on kegg, keggu and song. It says that "
-    "AdaGrad was used, but neither the rate nor the number of steps: those of Table 2 are taken, 0.1 and 100,000, and a rate of 0.01 as well."
+    "AdaGrad was used, but neither the rate nor the number of steps: those of Table 2 are taken, 0.1 and 100,000, and "
+    "a rate of 0.01 as well."
 )
 
 
@@ -73,7 +75,7 @@ def _by_steps(rate: float, sizes: Sizes, choice: Choice, table: Table) -> Row:
     began = time.perf_counter()
     sizes = shrunk(sizes, table)
     problem = problem_of(table, Inducing(table.kernel, table.x), 0, sizes.rank, choice.seed)
-    state = trained(problem, settings_of(sizes, choice.seed, rate=rate), choice.say).state
+    state = trained(problem, replace(settings_of(sizes, choice.seed), rate=rate), choice.say).state
     seconds = time.perf_counter() - began
     prediction = predict(problem, state, table.x_new)
     found = Found(prediction.mean.double(), prediction.variance.double())
@@ -85,7 +87,7 @@ def _without_sampling(rate: float, sizes: Sizes, choice: Choice, table: Table) -
     if refused := stored_features(len(table.x), len(table.x), choice.device):
         return refused
     K = table.kernel(table.x, table.x)
-    settings = settings_of(sizes, choice.seed, rate=rate)
+    settings = replace(settings_of(sizes, choice.seed), rate=rate)
     mu = unsampled(K, True, table.y, table.sigma2, settings, choice.say)
     mean = table.kernel(table.x_new, table.x) @ mu
     return _told(table, Found(mean.double(), exactly.mean_field_variance(Inducing(table.kernel, table.x), table.seen)))
