@@ -97,7 +97,7 @@ def _by_conjugate_gradients(basis: Fourier, seen: Seen) -> Found:
     """Residual of a thousandth. The support points of the preconditioner are spread over the rows."""
     U = seen.x[:: max(1, len(seen.x) // 1000)]
     noise = seen.sigma2.expand(len(seen.x))
-    descent = Descent(2 * FUNCTIONS, passes=200, tolerance=1e-3)
+    descent = Descent(min(basis.m, 2 * FUNCTIONS), passes=200, tolerance=1e-3)
     V = feature_dual.solve(basis, seen.x, seen.y[:, None], noise, U, descent).V
     return Found(basis.phi_v(seen.x_new, V)[:, 0].double(), None)
 

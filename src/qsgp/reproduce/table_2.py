@@ -122,8 +122,8 @@ def _said(data: str, split: int, own: Sequence[Row]) -> str:
         f"its own model solved exactly, with an RMSE of {amount(plain, 'rmse')} where that has "
         f"{amount(solved, 'rmse')}. {who_is_to_blame(plain, named(own, WITHOUT))} MNLP: {amount(plain, 'mnlp')} with "
         f"QSGP-0, {amount(chevron, 'mnlp')} with QSGP-100 as printed, {amount(own_rate, 'mnlp')} with a rate of its "
-        f"own for L; of the solved mean {amount(diagonal, 'mnlp')} with the best diagonal C and {amount(solved, 'mnlp')} "
-        f"with the whole covariance. {of_the_others(own)}"
+        f"own for L; of the solved mean {amount(diagonal, 'mnlp')} with the best diagonal C and "
+        f"{amount(solved, 'mnlp')} with the whole covariance. {of_the_others(own)}"
     )
 
 
