@@ -159,7 +159,7 @@ def test_the_best_mean_field_is_the_optimum_of_the_covariance_loss(table: Table)
         value.backward()
         return value
 
-    optimiser.step(loss)  # type: ignore[no-untyped-call]
+    optimiser.step(loss)
     best = features(basis, seen.x_new).square() @ (2 * log_c.detach()).exp()
     torch.testing.assert_close(exactly.mean_field_variance(basis, table.seen), best, rtol=1e-4, atol=1e-6)
 

@@ -141,7 +141,7 @@ def shrunk(sizes: Sizes, table: Table) -> Sizes:
 
 
 def settings_of(sizes: Sizes, seed: int) -> Settings:
-    """As Appendix I prints them: AdaGrad 0.1 for every entry, Eq. (3), rates that decay, draws without replacement."""
+    """Appendix I.1: AdaGrad 0.1 for every entry, Adam 1e-5 once a tenth is done, Eq. (3), rates that decay."""
     return Settings(
         n_tilde=sizes.n_tilde,
         m_tilde=sizes.m_tilde,
