@@ -1,6 +1,7 @@
 """Tables 2 and 3 at tiny sizes: what training ends at, the exact solutions beside it, rows, words and pictures."""
 
 import math
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from qsgp.bases import Fourier, Inducing
 from qsgp.cli.reproduce import measured
 from qsgp.kernels import SquaredExponential
 from qsgp.paper import dense
-from qsgp.reproduce import exactly, regression, svgp, table_2, table_3
+from qsgp.reproduce import exactly, regression, steps, svgp, table_2, table_3
 from qsgp.reproduce.exactly import Found
 from qsgp.reproduce.experiment import Choice, Experiment, Row
 from qsgp.reproduce.regression import ROBOT_ARM, Place, Sizes, Table
@@ -243,6 +244,20 @@ def test_a_run_that_diverges_is_a_row() -> None:
 
     case = regression.case_of(Place(ROBOT_ARM, 0, 60, 30, 0, "cpu"), "any", {}, measure)
     assert case.measure() == {"note": "Training diverged: the sampled ELBO is nan."}
+
+
+def test_a_run_that_is_interrupted_is_no_row(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "OFTEN", 0.0)
+    problem = regression.problem_of(table, Fourier(table.kernel, 40), 0, 20, 0)
+    told: list[str] = []
+
+    def interrupt(words: str) -> None:
+        told.append(words)
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        trained(problem, regression.settings_of(Sizes(40, 20, 30, 20, 20), 0), interrupt)
+    assert 1 <= len(told) < 20 and "of 20 steps" in told[0]
 
 
 def row(model: str, **others: object) -> Row:

@@ -33,6 +33,7 @@ from qsgp.solvers.support_variance import SupportVariance
 
 SITE = Logistic(101)  # quadrature points
 BOUNDS: tuple[Bound, ...] = ("printed", "B", "Q", "A")
+NEWTON_S = 300.0  # after which the search for the most probable weights ends where it is
 SMALL = "digits of scikit-learn"  # where MNIST is not at hand
 
 
@@ -164,7 +165,8 @@ def _solved(m: int, sizes: Sizes, choice: Choice, digits: Digits) -> Row:
     """Newton's method on all rows and functions; the variance is that of the support points."""
     began = time.perf_counter()
     basis, U, site = Fourier(digits.kernel, m, seed=choice.seed), digits.x[: sizes.support], sites.logistic()
-    Y, descent = digits.y[:, None], Descent(min(m, sizes.m_tilde), 20, 1e-3)
+    descent = Descent(min(m, sizes.m_tilde), 20, 1e-3, halt=lambda: time.perf_counter() - began > NEWTON_S)
+    Y = digits.y[:, None]
     found = feature_newton.solve(basis, digits.x, Y, site, U, descent)
     assert site.curvature is not None
     curvature = site.curvature(Y[: len(U)], found.f[: len(U)])

@@ -16,9 +16,12 @@ KEPT = {"cpu": 1 << 28, "cuda": 1 << 31}  # numbers of Phi that are read in ever
 
 
 def trained(problem: Problem, settings: Settings, say: Callable[[str], object]) -> Fit:
-    """The one place where a model of the paper is trained."""
+    """The one place where a model of the paper is trained. Ctrl-C ends it: half a run must not become a row."""
     told = now_and_then(say)
-    return fit(problem, settings, report=lambda record: told(int(record["iteration"]), settings.iterations))
+    found = fit(problem, settings, report=lambda record: told(int(record["iteration"]), settings.iterations))
+    if found.interrupted:
+        raise KeyboardInterrupt
+    return found
 
 
 def now_and_then(say: Callable[[str], object]) -> Callable[[int, int], None]:
