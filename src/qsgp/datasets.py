@@ -212,13 +212,22 @@ def _robot_arm_block(block: int, noise: float, random_state: int) -> tuple[Rows,
 # --- finding and fetching -------------------------------------------------------------------------------------------
 
 
+def stored(name: str) -> Path | None:
+    """The file of set ``name`` in the folder or the cache; None where it would have to be fetched."""
+    places = (folder / f"{ALIASES.get(name, name)}.npz" for folder in _folders())
+    return next((place for place in places if place.is_file()), None)
+
+
+def _folders() -> list[Path]:
+    folders = [Path(os.environ["QSGP_DATA"])] if os.environ.get("QSGP_DATA") else []
+    return [*folders, Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qsgp"]
+
+
 def _find(name: str) -> Path:
     """The file of set ``name``, fetched into the cache when it is nowhere yet."""
-    folders = [Path(os.environ["QSGP_DATA"])] if os.environ.get("QSGP_DATA") else []
-    folders.append(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qsgp")
-    for folder in folders:
-        if (folder / f"{name}.npz").is_file():
-            return folder / f"{name}.npz"
+    if (place := stored(name)) is not None:
+        return place
+    folders = _folders()
     looked = f"No {name}.npz in {' or '.join(map(str, folders))}"
     remedy = f"Put {name}.npz into a folder and set the environment variable QSGP_DATA to it."
     if name not in OBJECTS:

@@ -59,7 +59,7 @@ def runs() -> Iterator[tuple[Problem, Settings]]:
         yield make_problem(basis, likelihood), replace(few, learn_hyperparameters=basis != "inducing")
     for basis, settings in product(BASES, (gram, none)):
         yield make_problem(basis), settings
-    for bound in ("A", "Q"):
+    for bound in ("A", "Q", "printed"):
         yield make_problem("fourier", "logistic"), replace(few, bound=bound)  # type: ignore[arg-type]
     for likelihood in LIKELIHOODS:
         yield make_problem("fourier", likelihood), replace(none, mean_update="newton")

@@ -37,7 +37,7 @@ def reproduce(
     """
     if name != "all" and name not in EXPERIMENTS:
         raise typer.BadParameter(f"Expected one of {', '.join(EXPERIMENTS)} or all, got {name!r}.")
-    choice = Choice(fast, _device(device), _numbers(splits), seed)
+    choice = Choice(fast, _device(device), _numbers(splits), seed, lambda words: say(words, quiet))
     output.mkdir(parents=True, exist_ok=True)
     check_folder(output)
     found: dict[str, Any] = {}

@@ -156,11 +156,17 @@ def printed_expectation(
 
 
 def printed_theorem_3(
-    likelihood: Likelihood, y_l: Float[Tensor, " l"], f_hat: Float[Tensor, " l"], v_hat: Float[Tensor, " l"], n: int
+    likelihood: Likelihood,
+    y_l: Float[Tensor, " l"],
+    f_hat: Float[Tensor, " l"],
+    v_hat: Float[Tensor, " l"],
+    n: int,
+    weight: Float[Tensor, " l"] | None = None,
 ) -> Float[Tensor, ""]:
     """Theorem 3 as printed, for one draw of l, i, j, r. Not a bound: its mean can exceed what it should bound.
 
     z is multiplied by an estimate of the variance, as in `printed_expectation`: ``f_hat`` and ``v_hat`` are
     `bounds.sampled_argument` and `bounds.sampled_variance`. `bounds` has what holds instead.
     """
-    return n * likelihood.expected_log_site(y_l, f_hat, v_hat).mean()
+    sites = likelihood.expected_log_site(y_l, f_hat, v_hat)
+    return n * (sites if weight is None else weight * sites).mean()

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from qsgp.interfaces import DensePriorBasis, Likelihood, Parameters
-from qsgp.paper import bounds, control_variates, theorems
+from qsgp.paper import bounds, control_variates, dense, theorems
 from qsgp.paper.log_determinant import log_determinant
 from qsgp.paper.problem import Problem, at_hyperparameters
 from qsgp.paper.sampling import Batch
@@ -251,7 +251,7 @@ def prior_terms(drawn: Drawn, values: SupportValues | None) -> dict[str, Tensor]
 
 
 def site_terms(drawn: Drawn, values: SupportValues, settings: Settings) -> dict[str, Tensor]:
-    """-2 times a lower bound of E_q log Pr(y | X, w) (bounds A, B, Q), and the prior.
+    """-2 times a lower bound of E_q log Pr(y | X, w) (bounds A, B, Q; as printed it is none), and the prior.
 
     Every pair (point, output) is a site of its own; they share the variance of their point.
     """
@@ -287,6 +287,9 @@ def _bound_b_or_q(drawn: Drawn, values: SupportValues, settings: Settings) -> Fl
     arms = 0.5 * (bounds.diagonal_variance(Phi_i, c_i, drawn.m) + bounds.diagonal_variance(Phi_j, c_j, drawn.m))
     v_hat = (drawn.per_column * (f_i[:, o:] * f_j[:, o:]).sum(1) + arms).repeat_interleave(o)
     mean_i, mean_j = f_i[:, :o].reshape(-1), f_j[:, :o].reshape(-1)
+    if settings.bound == "printed":
+        printed = [dense.printed_theorem_3(likelihood, y, f, v_hat, sites, weight) for f in (mean_i, mean_j)]
+        return 0.5 * (printed[0] + printed[1])
     known_mean, known_variance = (moment.detach() for moment in values.site_moments(W, o))
     known_variance = known_variance.repeat_interleave(o)
     if settings.bound == "Q":

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 from qsgp.checks import check_choice, check_positive
 
 Control = Literal["none", "gram", "kriging"]
-Bound = Literal["A", "B", "Q"]
+Bound = Literal["A", "B", "Q", "printed"]
 MeanUpdate = Literal["adagrad", "newton", "implicit"]
 CovarianceUpdate = Literal["row", "entry"]
 
@@ -27,6 +27,9 @@ class Settings:
 
     ``learned=("lengthscale", "variance", "noise")`` names hyperparameters: "noise" is all that the likelihood has,
     "kernel" all of the kernel, "kernel.log_variance" exactly one.
+
+    ``bound="printed"`` is Theorem 3 as it stands, with a variance where the deviation belongs: no bound, and here only
+    so that it can be compared with those that are.
     """
 
     n_tilde: int = 500

@@ -1,7 +1,7 @@
 """What an experiment of the paper is: rows that are measured one by one, beside what the paper says of them."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 Row = dict[str, Any]  # of the printed table: names and numbers
@@ -15,6 +15,7 @@ class Choice:
     device: str = "cpu"
     splits: tuple[int, ...] = (0,)
     seed: int = 0
+    say: Callable[[str], object] = field(default=lambda words: None, compare=False)  # how far a long row is
 
 
 @dataclass(frozen=True)
