@@ -56,8 +56,15 @@ def cases(choice: Choice) -> Iterable[Case]:
         told = sizes.told() | {"m": "n"}
         alone = {"m": "n", "iterations": sizes.iterations}
         for rate in RATES:
-            yield case_of(place, PLAIN, told | {"rate": rate}, partial(_by_steps, rate, sizes, choice))
-            yield case_of(place, WITHOUT, alone | {"rate": rate}, partial(_without_sampling, rate, sizes, choice))
+            yield case_of(
+                place, f"{PLAIN}, rate {rate:g}", told | {"rate": rate}, partial(_by_steps, rate, sizes, choice)
+            )
+            yield case_of(
+                place,
+                f"{WITHOUT}, rate {rate:g}",
+                alone | {"rate": rate},
+                partial(_without_sampling, rate, sizes, choice),
+            )
         yield case_of(place, MEAN_FIELD, {"m": "n"}, _solved)
         yield from beside(place, sizes, choice)
 
@@ -120,7 +127,7 @@ def _said(data: str, split: int, own: Sequence[Row]) -> str:
     """Of the two rates the one that ends nearer."""
     near, alone = _nearest(own, PLAIN), _nearest(own, WITHOUT)
     solved = named(own, MEAN_FIELD)
-    diverged = [f"{row['rate']:g}" for row in own if row["model"] == PLAIN and row.get("rmse") is None]
+    diverged = [f"{row['rate']:g}" for row in own if row["model"].startswith(PLAIN) and row.get("rmse") is None]
     also = f" (it diverges at a rate of {' and '.join(diverged)})" if diverged else ""
     return (
         f"{data}, split {split}: QSGP-0 as printed{also} ends {amount(near, 'from_solved')} of the target's deviation "
@@ -132,7 +139,7 @@ def _said(data: str, split: int, own: Sequence[Row]) -> str:
 
 
 def _nearest(own: Sequence[Row], model: str) -> Row:
-    rows = [row for row in own if row["model"] == model and row.get("from_solved") is not None]
+    rows = [row for row in own if row["model"].startswith(model) and row.get("from_solved") is not None]
     return min(rows, key=lambda row: row["from_solved"], default={})
 
 
