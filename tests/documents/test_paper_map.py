@@ -209,7 +209,7 @@ def test_a_lost_row_is_seen(result: str) -> None:
             cells_amiss,
             "gives no reason",
         ),
-        ("`qsgp.paper.stepping.step`", "step", cells_amiss, "names nothing"),
+        ("`qsgp.interfaces.Likelihood`", "Likelihood", cells_amiss, "names nothing"),
         ("`qsgp.paper.stepping.step`", "`qsgp.paper.stepping.step` and more", cells_amiss, "not a list of names"),
         ("augmentation never lowers the variance", "", cells_amiss, "Remark 1 says nothing"),
     ],
