@@ -9,6 +9,11 @@ from qsgp.reproduce.figure_1 import Setting, measured
 from table import Collected, arguments
 
 
+def variances(setting: Setting, kind: str, rank: int) -> dict[str, float]:
+    row = measured(setting, kind, rank)
+    return {name: row[name] for name in ("objective_variance", "gradient_variance")}
+
+
 def main() -> None:
     parser = arguments(__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, nargs="+", default=[30, 100, 300, 1000])
@@ -20,7 +25,7 @@ def main() -> None:
     rows = Collected(options.json, f"Variance relative to no control variate, {options.repeats} draws")
     for kind, rank in [("none", 0), *((kind, rank) for rank in options.ranks for kind in ("gram", "kriging"))]:
         key = {"data": options.data, "control_variate": kind, "rank": rank}
-        rows.add(key, lambda kind=kind, rank=rank: measured(setting, kind, rank))
+        rows.add(key, lambda kind=kind, rank=rank: variances(setting, kind, rank))
     rows.show()
 
 

@@ -47,7 +47,7 @@ def reproduce(
         found[each.name] = {"paper": each.paper, "rows": rows, "summary": summary}
         if not as_json:
             show({}, False, f"{_table(each.title, rows)}\nThe paper: {each.paper}\n{summary}\n")
-        _draw(each, rows, output, quiet)
+        _draw(each, rows, output / f"{_stem(each, choice)}.png", quiet)
     if as_json:
         show(found, True, "")
 
@@ -55,7 +55,7 @@ def reproduce(
 def measured(experiment: Experiment, choice: Choice, folder: Path, quiet: bool) -> list[Row]:
     """All rows of this choice, those of earlier runs included; what cannot be measured has a row that says why."""
     cases = list(experiment.cases(choice))
-    path = folder / f"{experiment.name}{'-fast' if choice.fast else ''}.json"
+    path = folder / f"{_stem(experiment, choice)}.json"
     records = Records(path, experiment=experiment.name, seed=choice.seed)
     for number, case in enumerate(cases, 1):
         label, began = " ".join(str(value) for value in case.key.values()), time.monotonic()
@@ -71,6 +71,10 @@ def measured(experiment: Experiment, choice: Choice, folder: Path, quiet: bool) 
     write_csv(path.with_suffix(".csv"), records.rows)
     say(f"Rows: {path} and {path.with_suffix('.csv').name}", quiet)
     return rows
+
+
+def _stem(experiment: Experiment, choice: Choice) -> str:
+    return experiment.name + ("-fast" if choice.fast else "")
 
 
 def _device(name: str) -> str:
@@ -105,7 +109,7 @@ def _entry(value: Any) -> str:
     return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _draw(experiment: Experiment, rows: Sequence[Row], folder: Path, quiet: bool) -> None:
+def _draw(experiment: Experiment, rows: Sequence[Row], place: Path, quiet: bool) -> None:
     if experiment.picture is None:
         return
     try:
@@ -114,7 +118,6 @@ def _draw(experiment: Experiment, rows: Sequence[Row], folder: Path, quiet: bool
         say("No picture: matplotlib is not installed (pip install 'qsgp[plots]' brings it).", quiet)
         return
     experiment.picture(rows, figure)
-    place = folder / f"{experiment.name}.png"
     with written(place) as file:
         figure.savefig(file, format="png", dpi=150)
     say(f"Picture: {place}", quiet)

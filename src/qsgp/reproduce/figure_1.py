@@ -122,7 +122,7 @@ class Study:
     def estimate(
         self, mu: Float[Tensor, " m"], batch: Batch, kind: str, support: Support | None, Phi_p: Tensor | None
     ) -> Float[Tensor, ""]:
-        """Second term of Theorem 1, times sigma2, and the control variate ``kind``."""
+        """The quadratic term of the mean's loss, times sigma2, with the control variate ``kind``."""
         n, m, x_l = len(self.x), len(mu), self.x[batch.l]
         V_u = mu[batch.drawn, None]
         V_i, V_j = batch.split(V_u)
@@ -150,7 +150,7 @@ class Study:
         return float((squares.sum() - squares.diagonal().sum()) / (len(rows) * (len(rows) - 1)))
 
     def expected(self, rank: int) -> float:
-        """What Eq. (3) should leave of the variance of the objective.
+        """What the paper's control variate should leave of the variance of the objective.
 
         Given i and j, F_i F_j is a function of x. Let its variance over rows be 1; that of its mean over all rows is
         then about c = `alike`, because F_i is mostly noise with the correlations of the kernel. Drawing rows l adds

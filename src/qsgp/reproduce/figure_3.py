@@ -172,7 +172,7 @@ def summary(rows: Sequence[Row]) -> str:
 
 def picture(rows: Sequence[Row], figure: Any) -> None:
     figure.set_size_inches(10, 3 * ((len(rows) + 1) // 2))
-    axes = figure.subplots((len(rows) + 1) // 2, 2, sharex=True, sharey=True, squeeze=False)
+    axes = figure.subplots((len(rows) + 1) // 2, 2, sharey=True, squeeze=False)
     for ax, row in zip(axes.flat, rows, strict=False):
         curves = {name: torch.tensor(values) for name, values in row["curves"].items()}
         low, high = curves["mean"] - curves["deviation"], curves["mean"] + curves["deviation"]

@@ -125,7 +125,7 @@ def svgp_step(n: int, m: int, device: str) -> Step:
 
 
 def qsgp_step(n: int, m: int, device: str) -> Step:
-    """Theorems 1 and 2 with Eq. (3), hyperparameters included, and the update of the touched rows."""
+    """A whole step: gradients, those of hyperparameters included, and the update of the touched rows."""
     x, y = made(n, device)
     kernel = SquaredExponential(*hyperparameters(2.0, d=INPUTS, device=device))
     likelihood, support = Gaussian(torch.tensor(0.01, device=device)), Support.build(kernel, x[:RANK])
