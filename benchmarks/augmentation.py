@@ -2,10 +2,10 @@
 
 Two inputs, rows from a standard normal, a squared exponential; weights in closed form, C mean field (Proposition 1) or
 full. Deviations are in units of the prior's, and averages over 200 inputs: at training rows, ``near``, two lengthscales
-(of the rougher kernel one) beyond the outermost row, and ``far``, ten times as far. plain: phi Sigma phi^T; augmented:
-Proposition 4 (`augment`); lacking: plain and what the functions lack of the kernel's prior (`missing`), which is what
-the estimators say. exact: the GP.
-``cover`` is the share of 2,000 new rows inside 95 % intervals of each.
+(of the rougher kernel one) beyond the outermost row, and ``far``, ten times as far from it. plain: phi Sigma phi^T;
+augmented: Proposition 4 (`augment`); lacking: plain and what the functions lack of the kernel's prior (`missing`), as
+the estimators say it. exact: the GP. ``cover`` is the share of 2,000 new rows inside 95 %
+intervals of each.
 
     python benchmarks/augmentation.py --json augmentation.json
 """

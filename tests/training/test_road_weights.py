@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -205,6 +206,20 @@ def test_a_grid_is_not_stretched_by_one_row():
     model = QSGPRegressor(basis="grid", random_state=0).fit(X, target(X))
     error, coverage = judged(model, X_new, target(X_new))
     assert error < 0.2 and 0.92 < coverage < 0.985
+
+
+def test_a_grid_whose_lengthscales_moved_comes_back_from_its_parts():
+    basis = degenerate("grid")
+    moved = replace(basis, kernel=replace(basis.kernel, lengthscale=1.3 * basis.kernel.lengthscale))
+    table = torch.randn(20, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    posterior = Features(moved, Gaussian(torch.tensor(0.1).double()), Chevron(20, 0), table, 1)
+    header, tensors = posterior.parts()
+    again = Features.restore(moved.kernel, posterior.likelihood, header, tensors)
+    x = torch.randn(9, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    for got, wanted, old in zip(
+        again.latent(x), posterior.latent(x), replace(posterior, basis=basis).latent(x), strict=True
+    ):
+        assert torch.equal(got, wanted) and not torch.allclose(got, old)
 
 
 # What did not arrive
