@@ -45,7 +45,7 @@ class Row(NamedTuple):
         first, *others = self.used.split("; ")
         found = dict.fromkeys(self.functions, first)
         for word, _, names in (part.partition(": ") for part in others):
-            for name in re.findall(r"`(\w+)`", names):
+            for name in re.findall(r"`([\w.]+)`", names):
                 found |= {path: word for path in self.functions if path.endswith(f".{name}")}
         return found
 
@@ -116,11 +116,13 @@ def citations_amiss(rows: list[Row]) -> list[str]:
 
 @functools.cache
 def resolve(path: str) -> Any:
-    """What a dotted path leads to, or None. A package's function may hide a module of the same name."""
+    """What a dotted path leads to, or None; of a property its function. A package's function may hide a module of the
+    same name."""
     parts = path.split(".")
     for cut in range(len(parts) - 1, 0, -1):
         try:
-            return functools.reduce(getattr, parts[cut:], importlib.import_module(".".join(parts[:cut])))
+            found = functools.reduce(getattr, parts[cut:], importlib.import_module(".".join(parts[:cut])))
+            return found.fget if isinstance(found, property) else found
         except (ModuleNotFoundError, AttributeError):
             continue
     return None

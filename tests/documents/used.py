@@ -63,6 +63,9 @@ def runs() -> Iterator[tuple[Problem, Settings]]:
         yield make_problem("fourier", "logistic"), replace(few, bound=bound)  # type: ignore[arg-type]
     for likelihood in LIKELIHOODS:
         yield make_problem("fourier", likelihood), replace(none, mean_update="newton")
+    for likelihood, settings in product(LIKELIHOODS, (few, gram)):
+        blocks = replace(settings, m_tilde=6, bound="Q", draws="blocks", learn_hyperparameters=True)
+        yield make_problem("fourier", likelihood), blocks
     yield make_problem("rvm"), replace(few, mean_update="implicit")
     yield make_problem("fourier"), replace(gram, r_tilde=1)
     yield make_problem("fourier"), replace(PAPER, n_tilde=8, m_tilde=5, iterations=1, every=1)
@@ -75,13 +78,18 @@ def runs() -> Iterator[tuple[Problem, Settings]]:
 def traced() -> dict[str, set[Place]]:
     """What runs in a step, in `fit` outside of its steps, and in `predict`."""
     found: dict[str, set[Place]] = {phase: set() for phase in PHASES}
-    step = fitting.step
+    stepper = fitting._stepper
 
-    def noted(*given: Any) -> Any:
-        with noting(found["step"]):
-            return step(*given)
+    def noted(*given: Any) -> Callable[[], Any]:
+        step = stepper(*given)
 
-    fitting.step = noted  # type: ignore[assignment]
+        def once() -> Any:
+            with noting(found["step"]):
+                return step()
+
+        return once
+
+    fitting._stepper = noted
     try:
         for problem, settings in runs():
             with noting(found["fit"]):
@@ -91,7 +99,7 @@ def traced() -> dict[str, set[Place]]:
                 if problem.basis.learned_precision:
                     predict(problem, state, problem.source.x[:3], relevant=1e4)
     finally:
-        fitting.step = step
+        fitting._stepper = stepper
     return found
 
 

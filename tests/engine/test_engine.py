@@ -130,17 +130,19 @@ def test_the_fast_precision_is_that_of_tf32() -> None:
 
 
 @pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize("columns", [3, 20])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.float64, 1e-11)])
 def test_feature_gradients_are_those_of_the_dense_expression(
-    transpose: bool, dtype: torch.dtype, tolerance: float, device: torch.device
+    transpose: bool, columns: int, dtype: torch.dtype, tolerance: float, device: torch.device
 ) -> None:
-    p = Problem(90, 5, 70, 3, device)
-    product, columns = (phit_r, p.R) if transpose else (phi_v, p.V)
-    leaves = [value.to(dtype, copy=True).requires_grad_() for value in (columns, p.lengthscale, p.variance)]
+    """Of few columns by another product, of many by all angles."""
+    p = Problem(90, 5, 70, columns, device)
+    product, factor = (phit_r, p.R) if transpose else (phi_v, p.V)
+    leaves = [value.to(dtype, copy=True).requires_grad_() for value in (factor, p.lengthscale, p.variance)]
     out = product(p.x.to(dtype), p.omega.to(dtype), *leaves)
     weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(device)
     out.backward(weights.to(dtype))
-    twins = [value.double().requires_grad_() for value in (columns, p.lengthscale, p.variance)]
+    twins = [value.double().requires_grad_() for value in (factor, p.lengthscale, p.variance)]
     Phi = features(p.x.double(), p.omega.double(), twins[1], twins[2])
     ((Phi.mT if transpose else Phi) @ twins[0]).backward(weights.double())
     for leaf, twin in zip(leaves, twins, strict=True):

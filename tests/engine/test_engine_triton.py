@@ -13,9 +13,15 @@ from test_engine import KERNELS, Problem, error, features, kernel_matrix, least_
 triton = pytest.importorskip("triton", reason="Triton is not installed")
 
 from qsgp.bases import Fourier  # noqa: E402
+from qsgp.data.arrays import Arrays  # noqa: E402
 from qsgp.engine import Drawn, cuda, cuda_device, cuda_step, reference, triton_math, triton_tiles  # noqa: E402
 from qsgp.kernels import BY_NAME  # noqa: E402
+from qsgp.likelihoods import Gaussian  # noqa: E402
+from qsgp.paper import Chevron, Settings, start  # noqa: E402
+from qsgp.paper import Problem as Training  # noqa: E402
 from qsgp.paper import blocks as B  # noqa: E402
+from qsgp.paper.block_fused import Fused  # noqa: E402
+from qsgp.paper.block_training import BlockSteps  # noqa: E402
 from qsgp.paper.support import Support  # noqa: E402
 
 INTERPRETED = triton.knobs.runtime.interpret
@@ -143,6 +149,33 @@ def test_a_block_step_with_other_strides(columns: int) -> None:
         B.step(blocks, plain[-1], batch, 0.1, 0.01)
     for state in (states[0], states[1]):
         torch.testing.assert_close(state.V, plain[0].V, rtol=1e-3, atol=1e-3)
+
+
+@interpreted
+def test_a_fused_training_step() -> None:
+    """Mean and diagonal of mean field, value included, against the step of the engine's products."""
+    generator = torch.Generator().manual_seed(0)
+    kernel = BY_NAME["matern32"](torch.tensor([1.3, 0.8, 2.0]), torch.tensor(1.7))
+    x, y = torch.randn(37, 3, generator=generator), torch.randn(37, generator=generator)
+    problem = Training(
+        Arrays(x, y),
+        Fourier(kernel, 90, seed=3),
+        Gaussian(torch.tensor(0.3)),
+        Chevron(90),
+        Support.build(kernel, x[:11]),
+    )
+    settings = Settings(9, 26, iterations=30, control="kriging", draws="blocks")
+    plain, fused = start(problem, settings), start(problem, settings)
+    fused.table, fused.sums = (part.mT.contiguous().mT for part in (fused.table, fused.sums))
+    one, two = BlockSteps.of(problem, plain, settings), BlockSteps.of(problem, fused, settings)
+    assert one.fused is None
+    two.fused = Fused.of(problem, fused, settings)
+    assert two.fused is not None
+    for _ in range(4):
+        torch.testing.assert_close(one(), two(), rtol=1e-3, atol=1e-3)
+    for name, value in plain.tensors().items():
+        torch.testing.assert_close(fused.tensors()[name], value, rtol=1e-3, atol=1e-3)
+    assert two.fused.view.t == 4 and (fused.rows.mu[:, 0] != 0).any()
 
 
 def test_products_run_on_the_device_of_their_inputs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,11 +32,33 @@ def suits(blocks: Any, columns: int) -> bool:
     return max(sizes) <= MOST_NUMBERS
 
 
+def residual(blocks: Any, state: Any, l: Tensor, start: Tensor, kernel: str) -> Tensor:
+    """`qsgp.paper.blocks.residual` of one column and Gaussian noise: the first three launches of `step`."""
+    x, U, omega, p, n_tilde = blocks.x, blocks.U, blocks.omega, len(blocks.U), blocks.n_tilde
+    total, ell = omega.shape[1], blocks.basis.kernel.lengthscale.contiguous()
+    height = math.sqrt(2 * blocks.variance / blocks.basis.m) * total / blocks.pairs
+    factor = len(x) / (n_tilde * blocks.sigma2)
+    f, error, r = x.new_empty(n_tilde + p), x.new_empty(p), x.new_empty(n_tilde)
+    options = {"D": x.shape[1], "HARDWARE": not INTERPRETED}
+    M, N, warps = TILES["predict"]
+    with torch.cuda.device_of(x):
+        triton_step.predict[(triton.cdiv(n_tilde + p, M),)](
+            x, l, U, omega, state.V, ell, start, f, n_tilde, p, blocks.pairs, total, height,
+            M=M, N=N, num_warps=warps, **options,
+        )  # fmt: skip
+        triton_step.krige[(triton.cdiv(p, 8),)](blocks.inverse, f, state.a, error, n_tilde, p, M=8, N=128)
+        triton_step.residual[(triton.cdiv(n_tilde, 8),)](
+            x, blocks.Y, l, U, ell, f, error, r, n_tilde, p, blocks.variance, factor, SHARPNESS[kernel],
+            KERNEL=kernel, M=8, N=64, **options,
+        )  # fmt: skip
+    return r
+
+
 def step(blocks: Any, state: Any, batch: Any, rate: float, decay: float, kernel: str) -> None:
     """What `qsgp.paper.blocks.step` does; the arguments are those of that file."""
     with torch.cuda.device_of(blocks.x):
         if state.V.shape[1] == 1:
-            _one_column(blocks, state, batch, rate, decay, kernel)
+            move(blocks, state, batch, residual(blocks, state, batch.l, batch.start, kernel), rate, decay)
         else:
             _columns(blocks, state, batch, rate, decay, kernel)
 
@@ -90,32 +112,23 @@ def _columns(blocks: Any, state: Any, batch: Any, rate: float, decay: float, ker
     state.t += 1
 
 
-def _one_column(blocks: Any, state: Any, batch: Any, rate: float, decay: float, kernel: str) -> None:
+def move(blocks: Any, state: Any, batch: Any, r: Tensor, rate: float, decay: float) -> None:
+    """Block i of one column takes the step that `residual` r asks for: the other two launches. V and sums may be
+    columns of tables that are stored column by column."""
     x, U, omega = blocks.x, blocks.U, blocks.omega
     d, total, p, n_tilde, pairs = x.shape[1], omega.shape[1], len(U), blocks.n_tilde, blocks.pairs
-    ell, scale, variance = blocks.basis.kernel.lengthscale.contiguous(), total / pairs, blocks.variance
-    height = math.sqrt(2 * variance / blocks.basis.m)
-    f, error, r = x.new_empty(n_tilde + p), x.new_empty(p), x.new_empty(n_tilde)
-    change = x.new_empty(2 * pairs)
-    options = {"D": d, "HARDWARE": not INTERPRETED}
+    ell, scale = blocks.basis.kernel.lengthscale.contiguous(), total / pairs
+    height = math.sqrt(2 * blocks.variance / blocks.basis.m)
+    change, options = x.new_empty(2 * pairs), {"D": d, "HARDWARE": not INTERPRETED}
     l, start = batch.l, batch.start
-    M, N, warps = TILES["predict"]
-    triton_step.predict[(triton.cdiv(n_tilde + p, M),)](
-        x, l, U, omega, state.V, ell, start, f, n_tilde, p, pairs, total, scale * height,
-        M=M, N=N, num_warps=warps, **options,
-    )  # fmt: skip
-    triton_step.krige[(triton.cdiv(p, 8),)](blocks.inverse, f, state.a, error, n_tilde, p, M=8, N=128)
-    factor = len(x) / (n_tilde * blocks.sigma2)
-    triton_step.residual[(triton.cdiv(n_tilde, 8),)](
-        x, blocks.Y, l, U, ell, f, error, r, n_tilde, p, variance, factor, SHARPNESS[kernel],
-        KERNEL=kernel, M=8, N=64, **options,
-    )  # fmt: skip
     M, N, warps = TILES["update"]
-    triton_step.update[(triton.cdiv(pairs, N),)](
-        x, l, omega, state.V, state.sums, ell, start, r, change, state.t, n_tilde, pairs, total, scale, height,
-        rate, decay, M=M, N=N, num_warps=warps, **options,
-    )  # fmt: skip
-    M, N, warps = TILES["support"]
-    triton_step.support[(triton.cdiv(p, M),)](
-        U, omega, ell, start, change, state.a, state.t, p, pairs, total, height, M=M, N=N, num_warps=warps, **options
-    )
+    with torch.cuda.device_of(x):
+        triton_step.update[(triton.cdiv(pairs, N),)](
+            x, l, omega, state.V, state.sums, ell, start, r, change, state.t, n_tilde, pairs, total, scale, height,
+            rate, decay, M=M, N=N, num_warps=warps, **options,
+        )  # fmt: skip
+        M, N, warps = TILES["support"]
+        triton_step.support[(triton.cdiv(p, M),)](
+            U, omega, ell, start, change, state.a, state.t, p, pairs, total, height,
+            M=M, N=N, num_warps=warps, **options,
+        )  # fmt: skip

@@ -28,9 +28,25 @@ class Chevron:
         r: Int[Tensor, " r"] | None = None,
     ) -> Float[Tensor, "u r"]:
         """Rows ``index`` of the dense columns ``r`` (all k unless said): L below the diagonal, exp(log_c) on it."""
+        if self._below(index):
+            return L
         columns = torch.arange(self.k, device=index.device) if r is None else r
         below, on = index[:, None] > columns, index[:, None] == columns
         return torch.where(below, L, 0.0) + torch.where(on, log_c.exp()[:, None], 0.0)
+
+    def pulled_back(
+        self, index: Int[Tensor, " u"], of_dense: Float[Tensor, "u k"], log_c: Float[Tensor, " u"]
+    ) -> tuple[Float[Tensor, "u k"], Float[Tensor, " u"]]:
+        """Gradients with respect to L and log_c, from that with respect to all `dense_columns`."""
+        if self._below(index):
+            return of_dense, torch.zeros_like(log_c)
+        columns = torch.arange(self.k, device=index.device)
+        below, on = index[:, None] > columns, index[:, None] == columns
+        return torch.where(below, of_dense, 0.0), torch.where(on, of_dense, 0.0).sum(1) * log_c.exp()
+
+    def _below(self, index: Int[Tensor, " u"]) -> bool:
+        """All these rows lie below the dense columns. A GPU is not asked: it would have to stop for the answer."""
+        return not index.is_cuda and bool((index >= self.k).all())
 
     def diagonal_rows(self, index: Int[Tensor, " u"], dtype: torch.dtype) -> Float[Tensor, " u"]:
         """1 where the row's own column is diagonal, 0 where it is dense."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from qsgp.interrupt import deferred_interrupt
+from qsgp.paper.block_training import BlockSteps
 from qsgp.paper.problem import Problem
 from qsgp.paper.settings import Settings
 from qsgp.paper.starting import check_problem, check_state, start
@@ -55,13 +56,13 @@ def fit(
         check_state(problem, settings, result.state)
     else:
         result = Fit(start(problem, settings))
+    advance = _stepper(problem, result.state, settings)
     before, began = result.seconds, time.perf_counter()
     with deferred_interrupt() as interrupt:
         while result.state.t < settings.iterations and not result.stopped:
             if time.perf_counter() - began >= max_seconds:
                 break
-            result.state, info = step(problem, result.state, settings)
-            result.pending.append(torch.stack(list(info.terms.values())).sum().detach())
+            result.pending.append(advance())
             result.interrupted = interrupt.is_set()
             last = result.state.t == settings.iterations or result.interrupted
             if last or result.state.t % settings.every == 0:
@@ -73,6 +74,16 @@ def fit(
             if result.interrupted:
                 break
     return result
+
+
+def _stepper(problem: Problem, state: State, settings: Settings) -> Callable[[], Tensor]:
+    """A step of ``state``, in place, as one call. It returns the sampled -2 ELBO."""
+
+    def scattered() -> Tensor:
+        _, info = step(problem, state, settings)
+        return torch.stack(list(info.terms.values())).sum().detach()
+
+    return BlockSteps.of(problem, state, settings) if settings.draws == "blocks" else scattered
 
 
 def _record(result: Fit, settings: Settings, evaluate: Callable[[State], dict[str, float]] | None) -> None:

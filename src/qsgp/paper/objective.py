@@ -4,6 +4,7 @@
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -33,15 +34,26 @@ class SupportValues:
     a_prior: Float[Tensor, "p c"] | None = None
 
     def site_moments(self, W: Float[Tensor, "l p"], outputs: int) -> tuple[Float[Tensor, "l o"], Float[Tensor, " l"]]:
-        """Kriged mean and variance of f for the weights W: independent of the draw, as eta and xi must be.
-
-        The variance is kriged about its average and kept inside the range seen at the support points.
-        """
+        """`kriged_moments` with the weights W."""
         assert self.variance is not None
-        variance = self.variance.clamp_min(1e-8 * self.support.kernel.diag(self.support.U))
-        average = variance.mean()
-        at_x = average + W @ (variance - average)
-        return W @ self.a[:, :outputs], torch.clamp(at_x, min=0.5 * variance.min(), max=2 * variance.max())
+        floor = 1e-8 * self.support.kernel.diag(self.support.U)
+        return kriged_moments(self.a[:, :outputs], self.variance, floor, lambda values: W @ values)
+
+
+def kriged_moments(
+    mean: Float[Tensor, "p o"],
+    variance: Float[Tensor, " p"],
+    floor: Float[Tensor, " p"],
+    kriged: Callable[[Tensor], Tensor],
+) -> tuple[Float[Tensor, "l o"], Float[Tensor, " l"]]:
+    """Mean and variance of f from those at the support points: independent of the draw, as eta and xi must be.
+
+    The variance is kriged about its average and kept inside the range seen there. ``kriged`` takes columns.
+    """
+    variance = variance.clamp_min(floor)
+    average = variance.mean()
+    both = kriged(torch.cat([mean, (variance - average)[:, None]], 1))
+    return both[:, :-1], torch.clamp(average + both[:, -1], min=0.5 * variance.min(), max=2 * variance.max())
 
 
 class Estimate(NamedTuple):

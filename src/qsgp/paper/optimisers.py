@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def adagrad(
-    rows: Float[Tensor, "u w"], sums: Float[Tensor, "u w"], gradient: Float[Tensor, "u w"], rate: float
+    rows: Float[Tensor, "u w"], sums: Float[Tensor, "u w"], gradient: Float[Tensor, "u w"], rate: float | Tensor
 ) -> tuple[Float[Tensor, "u w"], Float[Tensor, "u w"]]:
     """AdaGrad (Duchi et al., 2011) on the touched rows: no momentum, so untouched rows stay where they are."""
     sums = sums + gradient.square()
@@ -63,7 +63,12 @@ class Moments(NamedTuple):
 
 
 def adam(
-    value: Tensor, moments: Moments, gradient: Tensor, rate: float, t: int, betas: tuple[float, float] = (0.9, 0.999)
+    value: Tensor,
+    moments: Moments,
+    gradient: Tensor,
+    rate: float | Tensor,
+    t: int | Tensor,
+    betas: tuple[float, float] = (0.9, 0.999),
 ) -> tuple[Tensor, Moments]:
     """Adam (Kingma & Ba, 2015), step number t = 1, 2, ..., for the few hyperparameters."""
     first = betas[0] * moments.first + (1 - betas[0]) * gradient

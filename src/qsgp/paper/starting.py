@@ -1,6 +1,8 @@
 """The state before the first step: the one place that looks at all m basis functions."""
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from qsgp.paper import control_variates, theorems
 from qsgp.paper.optimisers import Moments
@@ -21,8 +23,9 @@ def start(problem: Problem, settings: Settings) -> State:
     U = problem.support.U
     outputs = problem.source.outputs
     width = outputs + k + (2 if basis.learned_precision else 1)
-    table = torch.zeros(basis.m, width, dtype=U.dtype, device=U.device)
-    state = State(table, table.new_zeros(basis.m, sums_width(width, k, settings)), outputs, k, theta)
+    by_column = settings.draws == "blocks" and U.is_cuda and not k  # as fused kernels read it (`block_fused`)
+    table, sums = (_zeros(basis.m, size, by_column, U) for size in (width, sums_width(width, k, settings)))
+    state = State(table, sums, outputs, k, theta)
     state.moments = {name: Moments(torch.zeros_like(v), torch.zeros_like(v)) for name, v in theta.items()}
     blocks = torch.arange(basis.m, device=U.device).split(65_536)
     with torch.no_grad():
@@ -47,6 +50,11 @@ def start(problem: Problem, settings: Settings) -> State:
                 c2 = problem.covariance.diagonal_rows(block, U.dtype) * torch.exp(2 * state.rows.log_c[block])
                 state.variance += basis.features(U, basis.columns(block)).square() @ c2
     return state
+
+
+def _zeros(m: int, width: int, by_column: bool, like: Tensor) -> Float[Tensor, "m w"]:
+    """Stored row by row: a gather finds what belongs together. Or column by column."""
+    return like.new_zeros(width, m).mT if by_column else like.new_zeros(m, width)
 
 
 def sums_width(width: int, k: int, settings: Settings) -> int:

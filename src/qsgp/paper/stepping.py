@@ -42,15 +42,15 @@ def step(problem: Problem, state: State, settings: Settings) -> tuple[State, Inf
     leaf, sums = state.gather(batch.touched, batch.dense)
     leaf.requires_grad_()
     theta = {name: value.detach() for name, value in state.theta.items()}
-    moving = _moving(state, settings)
-    for name in moving:
+    names = moving(state, settings)
+    for name in names:
         theta[name].requires_grad_()
     estimate = loss(problem, state, batch, leaf, theta, settings)
-    wanted = [leaf, estimate.drawn.V, *(theta[name] for name in moving)]
+    wanted = [leaf, estimate.drawn.V, *(theta[name] for name in names)]
     of_rows, of_drawn, *of_theta = torch.autograd.grad(estimate.loss, wanted)
 
     with torch.no_grad():
-        new, sums = _descended(state, settings, leaf, sums, of_rows)
+        new, sums = descended(state, settings, (leaf, sums), of_rows, _decay(state, settings))
         if settings.mean_update == "newton":
             o = state.outputs
             new[:, :o] = _newton_mean(leaf[:, :o], of_rows[:, :o], estimate, _decay(state, settings))
@@ -65,7 +65,7 @@ def step(problem: Problem, state: State, settings: Settings) -> tuple[State, Inf
         state.scatter(batch.touched, batch.dense, new, sums)
         if estimate.values is not None:
             _advance(problem, state, estimate.values, estimate.drawn, state.named(new, batch.dense))
-        _move(state, settings, dict(zip(moving, of_theta, strict=True)))
+        _move(state, settings, dict(zip(names, of_theta, strict=True)))
     state.t += 1
     return state, Info({name: term.detach() for name, term in estimate.terms.items()})
 
@@ -89,15 +89,19 @@ def _decay(state: State, settings: Settings) -> float:
     return decayed(1.0, state.t, settings.iterations, settings.final)
 
 
-def _descended(
-    state: State, settings: Settings, leaf: Float[Tensor, "u w"], sums: Float[Tensor, "u v"], gradient: Tensor
+def descended(
+    state: State,
+    settings: Settings,
+    rows: tuple[Float[Tensor, "u w"], Float[Tensor, "u v"]],
+    gradient: Float[Tensor, "u w"],
+    decay: float | Tensor,
 ) -> tuple[Float[Tensor, "u w"], Float[Tensor, "u v"]]:
-    """AdaGrad at the touched rows: one rate for everything, or one for L in the unit of the c_rr of each row.
+    """AdaGrad at touched rows of table and sums: one rate for all, or one for L in the unit of the c_rr of each row.
 
     Entries of C are as small as the deviations of the weights. Steps of one rate, right for mu, leave noise in all of
     them that the data would have to take out again.
     """
-    decay, o = _decay(state, settings), state.outputs
+    (leaf, sums), o = rows, state.outputs
     if sums.shape[1] == leaf.shape[1]:
         return adagrad(leaf, sums, gradient, settings.rate * decay)
     k = leaf.shape[1] - sums.shape[1] + 1
@@ -110,7 +114,7 @@ def _descended(
     return torch.cat([mu, L, rest], 1), torch.cat([sums_mu, sums_L, sums_rest], 1)
 
 
-def _moving(state: State, settings: Settings) -> list[str]:
+def moving(state: State, settings: Settings) -> list[str]:
     """Hyperparameters that this step changes."""
     if not settings.learn_hyperparameters or state.t < settings.frozen * settings.iterations:
         return []

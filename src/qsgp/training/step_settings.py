@@ -3,8 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
+from qsgp.paper.block_training import takes_blocks
 from qsgp.paper.problem import Problem
-from qsgp.paper.settings import PAPER, MeanUpdate, Settings
+from qsgp.paper.settings import PAPER, Draws, MeanUpdate, Settings
 from qsgp.training.options import MOST_FEATURES, Options, Sizes
 
 _DENSE_COLUMNS = 200  # of C that a step reads: with more its time would grow with them
@@ -17,7 +18,7 @@ def make_settings(problem: Problem, options: Options, sizes: Sizes) -> Settings:
     sampled = problem.covariance.k > _DENSE_COLUMNS and not whole and not options.relevance
     chosen = _paper(options) if options.optimizer == "adagrad" else _best(problem, options, whole)
     learn = options.learn_hyperparameters and problem.basis.diagonal and chosen.learn_hyperparameters
-    return replace(
+    settings = replace(
         chosen,
         n_tilde=sizes.batch_points,
         m_tilde=m_tilde,
@@ -25,6 +26,17 @@ def make_settings(problem: Problem, options: Options, sizes: Sizes) -> Settings:
         learn_hyperparameters=learn,
         seed=options.seed,
     )
+    return replace(settings, draws=_draws(problem, settings))
+
+
+def _draws(problem: Problem, settings: Settings) -> Draws:
+    """Blocks where they apply, unless the frequencies that they keep would take more memory than the table.
+
+    On a GPU they have to be asked for, in `qsgp.paper`, until they are measured there.
+    """
+    frequencies, table = problem.source.d / 2, 2 * (problem.source.outputs + problem.covariance.k + 1)  # of a function
+    suits = takes_blocks(problem, settings) and frequencies <= table and not problem.support.U.is_cuda
+    return "blocks" if suits else "scattered"
 
 
 def _paper(options: Options) -> Settings:
