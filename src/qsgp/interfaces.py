@@ -28,7 +28,8 @@ class Kernel(Protocol):
 
 @runtime_checkable
 class SpectralKernel(Kernel, Protocol):
-    """A stationary kernel variance * rho(|(x - z) / lengthscale|) whose spectral density can be sampled."""
+    """A stationary kernel whose spectral density can be sampled: variance * rho(|(x - z) / lengthscale|), or one made
+    of such kernels."""
 
     @property
     def lengthscale(self) -> Float[Tensor, " d"]: ...
@@ -49,6 +50,16 @@ class SpectralKernel(Kernel, Protocol):
 
     def frequencies(self, seed: int, index: Int[Tensor, " p"]) -> Float[Tensor, "p d"]:
         """Unit-lengthscale frequencies number ``index``: float64, a function of (seed, index) alone."""
+        ...
+
+    def product(
+        self, x: Float[Tensor, "a d"], z: Float[Tensor, "b d"], V: Float[Tensor, "b c"]
+    ) -> Float[Tensor, "a c"]:
+        """k(x, z) V, without storing k(x, z) where the engine knows the kernel."""
+        ...
+
+    def unit(self) -> "SpectralKernel":
+        """The kernel divided by its variance."""
         ...
 
 

@@ -1,6 +1,6 @@
 """Inducing functions k(x, z_i): with the training points as centres, those of the exact posterior mean."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -127,7 +127,7 @@ class Whitened:
     def features(self, x: Float[Tensor, "l d"], columns: Float64[Tensor, "m i"]) -> Float[Tensor, "l i"]:
         Phi = (_unit(self.kernel)(x.detach().double(), self.Z) @ columns).to(x.dtype)
         # The lengthscale is fixed: its gradient exists, so that a step may ask for it, and is zero.
-        return (self.kernel.diag(x).sqrt()[:, None] + 0 * self.kernel.lengthscale.sum()) * Phi
+        return (self.kernel.diag(x).sqrt()[:, None] + _nothing(self.kernel)) * Phi
 
     def precision_diag(self, index: Int[Tensor, " i"]) -> Float[Tensor, " i"]:
         return self.kernel.lengthscale.new_ones(len(index))
@@ -141,8 +141,13 @@ class Whitened:
         return (self.root.mT @ at_centres / self.kernel.variance.double().sqrt()).to(weights.dtype)
 
 
+def _nothing(kernel: Kernel) -> Tensor:
+    """0, with a gradient of 0 in all parameters."""
+    return torch.stack([0 * value.sum() for value in kernel.parameters().values()]).sum()
+
+
 def _unit(kernel: Any) -> Kernel:
     """The kernel in float64 with variance 1: fixed numbers, no gradients."""
-    lengthscale = kernel.lengthscale.detach().double()
-    made: Kernel = replace(kernel, lengthscale=lengthscale, variance=lengthscale.new_ones(()))
+    fixed = {name: value.detach().double() for name, value in kernel.parameters().items()}
+    made: Kernel = kernel.with_parameters(fixed).unit()
     return made

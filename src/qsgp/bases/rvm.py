@@ -1,6 +1,6 @@
 """The basis of the relevance vector machine: kernel functions, each with a prior precision of its own."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from jaxtyping import Float, Int
@@ -56,7 +56,8 @@ class KernelFunctions:
         # Dividing k by the variance would leave its gradient as rounding noise, which Adam blows up to a drift;
         # this way the gradient exists and is exactly zero.
         kernel: Any = self.kernel
-        return replace(kernel, variance=1 + 0 * kernel.variance)(x, columns)
+        unit: Kernel = kernel.unit()
+        return unit(x, columns)
 
     def precision_diag(self, index: Int[Tensor, " i"]) -> Float[Tensor, " i"]:
         return self.Z.new_ones(len(index))

@@ -2,6 +2,7 @@
 
 import math
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -13,7 +14,13 @@ def lengthscale_prior(kernel: Kernel, likelihood: Likelihood | None = None) -> F
     """Of tables beyond the closed form; whatever the noise."""
     if isinstance(kernel, Tied):
         return -0.5 * (kernel.log_scale / 1.5).square()
-    return log_density_of_lengthscale(kernel.parameters()["log_lengthscale"])
+    logs = [value for name, value in kernel.parameters().items() if is_lengthscale(name)]
+    return torch.stack([log_density_of_lengthscale(each) for each in logs]).sum()
+
+
+def is_lengthscale(name: str) -> bool:
+    """Whether a parameter of this name is one: a sum of kernels has several."""
+    return name.endswith("log_lengthscale")
 
 
 def log_density_of_lengthscale(log_lengthscale: Float[Tensor, " d"]) -> Float[Tensor, ""]:

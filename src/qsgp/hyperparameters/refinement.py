@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from qsgp.data.rows import Rows
-from qsgp.hyperparameters.prior import log_density_of_lengthscale
+from qsgp.hyperparameters.prior import is_lengthscale, log_density_of_lengthscale
 from qsgp.hyperparameters.slopes import slopes
 from qsgp.interfaces import Parameters, SpectralKernel
 from qsgp.paper.optimisers import Moments, adam
@@ -69,7 +69,8 @@ def refine(
             if epoch < _WARM:
                 continue
             slope = slopes(system.kernel, x, system.A, sign, system.noise[:, 0], some)
-            slope["log_lengthscale"] += _prior_slope(theta["log_lengthscale"])
+            for name in filter(is_lengthscale, theta):
+                slope[name] += _prior_slope(theta[name])
             t += 1
             for name, value in theta.items():
                 now = ascent.rate * (1 - (t - 1) / steps)

@@ -36,20 +36,18 @@ def slopes(
         return (share * (left * right).sum(0)).sum()
 
     def product(V: Tensor) -> Tensor:
-        return engine.k_v(x_b, x, V, kernel.lengthscale, kernel.variance, kernel=kernel.name)
+        return kernel.product(x_b, x, V)
 
-    found = {
-        "log_variance": form(A_b, product(A)),
-        "log_noise_variance": form(A_b, noise[rows, None] * A_b),
-    }
+    found = {"log_noise_variance": form(A_b, noise[rows, None] * A_b)}
     # d k / d log lengthscale_d = factor * shape(r / shrink) ((x_d - z_d) / lengthscale_d)^2; shape is a kernel again
     shape: Any = getattr(kernel, "shape_of_slope", None)
-    if shape is None:  # as of Matern-1/2, whose slope is infinite at distance 0
-        log_lengthscale = kernel.lengthscale.log().requires_grad_()
+    if shape is None:  # as of Matern-1/2, whose slope is infinite at distance 0, and of kernels made of others
+        own = {name: value.detach().requires_grad_() for name, value in kernel.parameters().items()}
         with torch.enable_grad():
-            value = form(A_b, engine.k_v(x_b, x, A, log_lengthscale.exp(), kernel.variance, kernel=kernel.name))
-        (found["log_lengthscale"],) = torch.autograd.grad(value, log_lengthscale)
-        return found
+            moved: Any = kernel.with_parameters(own)
+            value = form(A_b, moved.product(x_b, x, A))
+        return found | dict(zip(own, torch.autograd.grad(value, list(own.values())), strict=True))
+    found["log_variance"] = form(A_b, product(A))
     name, factor, shrink = shape
     z = (x - x.mean(0)) / kernel.lengthscale  # about the centre: squares of small numbers cancel less
 

@@ -16,11 +16,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from qsgp.data.rows import Rows
-from qsgp.hyperparameters.prior import lengthscale_prior
+from qsgp.hyperparameters.prior import is_lengthscale, lengthscale_prior
 from qsgp.interfaces import SpectralKernel
 from qsgp.likelihoods import Gaussian
 from qsgp.solvers.closed_form import Effort, fit_hyperparameters
-from qsgp.solvers.dual import Ahead, System, averaged, product, spectral
+from qsgp.solvers.dual import Ahead, System, averaged, spectral
 
 MANY_MORE = 16  # times the rows of the evidence, from which on it pays to look
 APART = 4  # the evidence of all of some rows is compared with that of one in so many
@@ -88,14 +88,16 @@ def trend(kernel: SpectralKernel, sites: Gaussian, rows: Rows, halt: Callable[[]
 
 
 def effective(kernel: SpectralKernel) -> float:
-    """Of all inputs together; what is of no use, its lengthscale being large, does not count."""
-    return float(kernel.lengthscale.double().pow(-2).sum()) ** -0.5
+    """Of all inputs (and terms) together; what is of no use, its lengthscale being large, does not count."""
+    logs = torch.cat([value.double() for name, value in kernel.parameters().items() if is_lengthscale(name)])
+    return float(logs.exp().pow(-2).sum()) ** -0.5
 
 
 def scaled(kernel: SpectralKernel, factor: float) -> SpectralKernel:
-    parameters = kernel.parameters()
-    lengthscale = parameters["log_lengthscale"] + math.log(factor)
-    return spectral(kernel.with_parameters(parameters | {"log_lengthscale": lengthscale}))
+    moved = {
+        name: value + math.log(factor) if is_lengthscale(name) else value for name, value in kernel.parameters().items()
+    }
+    return spectral(kernel.with_parameters(moved))
 
 
 def tried(
@@ -108,7 +110,7 @@ def tried(
     if solution is None:
         return None
     x_other, Y_other, weight = others
-    squares = (product(kernel, x_other, known.x, solution[0]) - Y_other).double().square().mean(1)
+    squares = (kernel.product(x_other, known.x, solution[0]) - Y_other).double().square().mean(1)
     return Trial(kernel, squares, float(weight.to(squares) @ squares / weight.sum()) ** 0.5)
 
 

@@ -5,9 +5,11 @@ From outside the library `register` does the same as a decorator.
 
 from qsgp.kernels.compose import Product, Sum
 from qsgp.kernels.gram import gram
+from qsgp.kernels.mapped import Mapped
 from qsgp.kernels.matern import Matern12, Matern32, Matern52
 from qsgp.kernels.registry import BY_NAME, factorising, register
 from qsgp.kernels.separable import Separable
+from qsgp.kernels.spectral_sum import SpectralSum
 from qsgp.kernels.squared_exponential import SquaredExponential
 from qsgp.kernels.stationary import hyperparameters
 from qsgp.kernels.tied import Tied
@@ -20,11 +22,13 @@ AUTO = ("matern32", "rbf", "matern52")  # what kernel="auto" compares
 __all__ = [
     "AUTO",
     "BY_NAME",
+    "Mapped",
     "Matern12",
     "Matern32",
     "Matern52",
     "Product",
     "Separable",
+    "SpectralSum",
     "SquaredExponential",
     "Sum",
     "Tied",

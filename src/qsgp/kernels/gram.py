@@ -1,6 +1,8 @@
 """k(X, X) for searches of hyperparameters: its slope in the lengthscales costs one product of matrices."""
 
 from collections.abc import Callable
+from functools import reduce
+from operator import add
 from typing import Any
 
 import torch
@@ -9,6 +11,8 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from qsgp.interfaces import Kernel
+from qsgp.kernels.mapped import Mapped
+from qsgp.kernels.spectral_sum import SpectralSum
 from qsgp.kernels.tied import Tied
 
 Profile = Callable[[Tensor], tuple[Tensor, Tensor]]  # rho(r) and -rho'(r) / r from r^2
@@ -19,6 +23,10 @@ def gram(kernel: Kernel, x: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
 
     Distances come from products, so near duplicates lose digits of r, not of r^2: smooth kernels do not notice.
     """
+    if isinstance(kernel, SpectralSum):
+        return reduce(add, (gram(term, x) for term in kernel.kernels))
+    if isinstance(kernel, Mapped):
+        return gram(kernel.kernel, kernel.mapped(x))
     inner: Any = kernel.kernel if isinstance(kernel, Tied) else kernel
     profile = getattr(inner, "value_and_slope", None)
     if profile is None or getattr(inner, "steep", False) or x.dtype != torch.float64:

@@ -27,6 +27,8 @@ class Matern12:
     diag = stationary.diag
     parameters = stationary.parameters
     with_parameters = stationary.with_parameters
+    product = stationary.product
+    unit = stationary.unit
     frequencies = stationary.student_frequencies
 
     def __post_init__(self) -> None:
@@ -65,6 +67,8 @@ class Matern32:
     diag = stationary.diag
     parameters = stationary.parameters
     with_parameters = stationary.with_parameters
+    product = stationary.product
+    unit = stationary.unit
     frequencies = stationary.student_frequencies
 
     def __post_init__(self) -> None:
@@ -102,6 +106,8 @@ class Matern52:
     diag = stationary.diag
     parameters = stationary.parameters
     with_parameters = stationary.with_parameters
+    product = stationary.product
+    unit = stationary.unit
     frequencies = stationary.student_frequencies
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ from torch import Tensor
 from qsgp.engine import FORMULAS
 from qsgp.engine.formulas import Formula
 from qsgp.interfaces import SpectralKernel
+from qsgp.kernels import stationary
 
 
 class Named(SpectralKernel, Protocol):
@@ -48,6 +49,9 @@ def register(kernel: K) -> K:
             f"Expected a name that no other kernel has, got {kernel.name!r}, the name of "
             f"{BY_NAME[kernel.name].__name__}. Choose another name."
         )
+    for method in (stationary.product, stationary.unit):
+        if not hasattr(kernel, method.__name__):
+            setattr(kernel, method.__name__, method)
     BY_NAME[kernel.name] = kernel
     own = getattr(kernel, "slope", None)
     FORMULAS[kernel.name] = Formula(kernel.profile, own, getattr(kernel, "steep", False))

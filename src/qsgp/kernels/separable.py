@@ -19,7 +19,7 @@ class Separable:
     """k(x, z) = variance * prod_i rho(|x_i - z_i| / lengthscale_i), rho that of ``kind``, a class of kernels.
 
     For the squared exponential this is the kernel itself. A product of Matern kernels is another kernel than the Matern
-    kernel of one distance: as smooth, and less round. It has no name at the door and no product in the engine; bases
+    kernel of one distance: as smooth, and less round. It has no name at the door, and its products are stored; bases
     and `qsgp.paper` take it.
     """
 
@@ -33,6 +33,7 @@ class Separable:
     diag = stationary.diag
     parameters = stationary.parameters
     with_parameters = stationary.with_parameters
+    unit = stationary.unit
 
     def __post_init__(self) -> None:
         stationary.check(self)
@@ -40,6 +41,11 @@ class Separable:
     def __call__(self, x: Float[Tensor, "a d"], z: Float[Tensor, "b d"]) -> Float[Tensor, "a b"]:
         each = [self.factor(i)(x[:, i : i + 1], z[:, i : i + 1]) for i in range(len(self.lengthscale))]
         return self.variance * reduce(mul, each)
+
+    def product(
+        self, x: Float[Tensor, "a d"], z: Float[Tensor, "b d"], V: Float[Tensor, "b c"]
+    ) -> Float[Tensor, "a c"]:
+        return self(x, z) @ V
 
     def factor(self, dimension: int) -> Kernel:
         """Of k / variance, a kernel of one input."""

@@ -27,6 +27,8 @@ class SquaredExponential:
     diag = stationary.diag
     parameters = stationary.parameters
     with_parameters = stationary.with_parameters
+    product = stationary.product
+    unit = stationary.unit
 
     def __post_init__(self) -> None:
         stationary.check(self)

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from qsgp.checks import check_positive, check_shape, check_tensor
+from qsgp.engine import k_v
 from qsgp.engine.counter_rng import normals
 from qsgp.interfaces import Parameters
 
@@ -83,6 +84,18 @@ def value(kernel: Profiled, x: Float[Tensor, "a d"], z: Float[Tensor, "b d"]) ->
 def diag(kernel: Stationary, x: Float[Tensor, "a d"]) -> Float[Tensor, " a"]:
     """k(x, x) = variance."""
     return kernel.variance.expand(len(x))
+
+
+def product(
+    kernel: Any, x: Float[Tensor, "a d"], z: Float[Tensor, "b d"], V: Float[Tensor, "b c"]
+) -> Float[Tensor, "a c"]:
+    """k(x, z) V by the engine, nothing stored."""
+    return k_v(x, z, V, kernel.lengthscale, kernel.variance, kernel=kernel.name)
+
+
+def unit(kernel: K) -> K:
+    """The kernel at a variance of 1, whose gradient exists and is exactly zero."""
+    return replace(kernel, variance=1 + 0 * kernel.variance)  # type: ignore[type-var]
 
 
 def parameters(kernel: Stationary) -> Parameters:

@@ -28,6 +28,7 @@ from qsgp.data.rows import Rows
 from qsgp.data.scaling import Scaling
 from qsgp.data.tables import as_array_like, as_target, check_inputs, check_weights, dense
 from qsgp.files import write_model
+from qsgp.kernels.relevance import effective_lengthscales, metric
 from qsgp.models.callbacks import CallbackSupportMixin, Watch
 from qsgp.models.keywords import read_options
 from qsgp.models.stored import contents
@@ -100,6 +101,7 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
     # what `fit` sets; documented with each estimator
     kernel_: str
     lengthscale_: np.ndarray
+    metric_: np.ndarray
     signal_variance_: float | np.ndarray
     n_iter_: int
     n_features_in_: int
@@ -430,7 +432,8 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
             "_calibration": None,
             "n_iter_": max(iterations, 1),
             "kernel_": kernel.name,
-            "lengthscale_": kernel.lengthscale.double().cpu().numpy() * scaling.x_scale,
+            "lengthscale_": effective_lengthscales(kernel).numpy() * scaling.x_scale,
+            "metric_": metric(kernel).numpy() / scaling.x_scale[:, None],
             "signal_variance_": float(kernel.variance) * unit,
         }
         if sites.noise_variance is not None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from qsgp.files import FileError
 from qsgp.memory import Need, readable
+from qsgp.posteriors.parts import kernel_shapes
 from qsgp.posteriors.posteriors import ClosedForm, kind_of
 from qsgp.training.options import SMALL
 
@@ -37,7 +38,8 @@ _ENTRIES: dict[str, set[type]] = {
     "relevance_": {int},
     "classes_": {str, int, float, bool},
 }
-_POSITIVE = {"trust", "scaling.x_scale", "scaling.y_scale", "kernel.lengthscale", "kernel.variance"}
+_POSITIVE = {"trust", "scaling.x_scale", "scaling.y_scale"}
+_POSITIVE_OF_KERNELS = ("lengthscale", "variance")
 _NOT_NEGATIVE = {"blend", "noise", "weight"}
 _ALIKE = {"x", "A", "U", "Z", "table"}  # of one floating type, with those of the kernel
 
@@ -126,7 +128,8 @@ def _check_numbers(tensors: dict[str, Tensor]) -> None:
     for key, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise ValueError(f"{key} is not finite")
-        if key in _POSITIVE and not bool((tensor > 0).all()):
+        of_kernel = key.startswith("kernel.") and key.endswith(_POSITIVE_OF_KERNELS)
+        if (of_kernel or key in _POSITIVE) and not bool((tensor > 0).all()):
             raise ValueError(f"{key} is not positive")
         if key in _NOT_NEGATIVE and bool((tensor < 0).any()):
             raise ValueError(f"{key} is negative")
@@ -163,9 +166,9 @@ def _shapes(posterior: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, 
         "scaling.y_mean": (outputs,),
         "scaling.y_scale": (outputs,),
         "scaling.slope": (d, outputs),
-        "kernel.lengthscale": (d,),
-        "kernel.variance": (),
     }
+    own = {key.removeprefix("kernel."): tensor for key, tensor in tensors.items() if key.startswith("kernel.")}
+    found |= {f"kernel.{key}": shape for key, shape in kernel_shapes(str(posterior["kernel"]), own, d).items()}
     found |= {key: () for key in tensors if key.startswith("likelihood.")}
     if "U" in tensors:
         points = len(tensors["U"])

@@ -14,7 +14,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from qsgp import engine
 from qsgp.interfaces import Likelihood, Parameters, SpectralKernel
 from qsgp.paper.blocks import Draw
 from qsgp.paper.objective import kriged_moments
@@ -51,8 +50,7 @@ class Given:
 
     def kriged(self, x: Float[Tensor, "l d"], values: Float[Tensor, "p c"]) -> Float[Tensor, "l c"]:
         """k(x, U) (K_UU + eps)^-1 values."""
-        kernel, U = self.kernel, self.problem.support.U
-        return engine.k_v(x, U, self.inverse @ values, kernel.lengthscale, kernel.variance, kernel=kernel.name)
+        return self.kernel.product(x, self.problem.support.U, self.inverse @ values)
 
 
 class Rows(NamedTuple):
@@ -199,8 +197,7 @@ def _steadier(given: Given, state: State, seen: Seen, i: Rows, residual: Float[T
     error = given.pairs.scale * given.pairs.phi_v(given.kernel, U, i.pair, i.V[:, : a.shape[1]]) - a
     if given.gram:
         return -strength(given, state) * (a * error).sum()
-    fixed = (given.kernel.lengthscale, given.kernel.variance)
-    at_support = engine.k_v(U, seen.x, residual, *fixed, kernel=given.kernel.name)
+    at_support = given.kernel.product(U, seen.x, residual)
     return -(error * (given.inverse @ at_support)).sum()
 
 

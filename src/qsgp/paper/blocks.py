@@ -128,8 +128,7 @@ def residual(blocks: Blocks, state: BlockState, batch: Draw) -> Float[Tensor, "l
     x_l, Y_l = blocks.x[batch.l], blocks.Y[batch.l]
     f = blocks.scale * phi_v(blocks, torch.cat([x_l, blocks.U]), pair_j, state.V[j])
     error = blocks.inverse @ (f[len(x_l) :] - state.a)
-    fixed = (kernel.lengthscale, kernel.variance)
-    f = f[: len(x_l)] - engine.k_v(x_l, blocks.U, error, *fixed, kernel=kernel.name)
+    f = f[: len(x_l)] - kernel.product(x_l, blocks.U, error)
     if blocks.site is not None:
         return len(blocks.x) / blocks.n_tilde * blocks.site.slope(Y_l, f)
     f[:, : Y_l.shape[1]] -= Y_l

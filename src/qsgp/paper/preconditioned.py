@@ -19,7 +19,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from qsgp import engine
 from qsgp.paper.blocks import Blocks, BlockState, Draw, draw, phi_v, phit_r, replayed, residual, rows_of
 
 
@@ -58,8 +57,7 @@ def direction(
     kernel = blocks.basis.kernel
     pair_i, i = rows_of(blocks, batch.start[0])
     x_l, rho = blocks.x[batch.l], residual(blocks, state, batch)
-    fixed = (kernel.lengthscale, kernel.variance)
-    at_support = engine.k_v(blocks.U, x_l, rho, *fixed, kernel=kernel.name) + state.a
+    at_support = kernel.product(blocks.U, x_l, rho) + state.a
     # one product for both: rows l weigh rho, support points what is taken off
     rows, weights = torch.cat([x_l, blocks.U]), torch.cat([rho, -(spectral.T @ at_support)])
     return i, blocks.scale * (phit_r(blocks, rows, pair_i, weights) + state.V[i])

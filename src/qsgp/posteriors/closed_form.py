@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from qsgp.bases import Fourier
 from qsgp.interfaces import Kernel, Likelihood
 from qsgp.posteriors.parts import Shapes, describe, tensors_of
-from qsgp.posteriors.serving import ServedKernel
+from qsgp.posteriors.serving import served_kernel
 from qsgp.posteriors.spread import PRIOR_FEATURES
 from qsgp.solvers.closed_form import Sites, Solved, solve, threads_worth, tighten_all
-from qsgp.solvers.dual import product, spectral
+from qsgp.solvers.dual import spectral
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class ClosedForm:
     def mean(self, x: Float[Tensor, "t d"]) -> Float[Tensor, "t o"]:
         """Of f for every output, at O(t n): no more than kernel values."""
         alpha = torch.stack([solved.alpha for solved in self.solved], 1)
-        return product(spectral(self.kernel), x.to(self.x), self.x, alpha)
+        return spectral(self.kernel).product(x.to(self.x), self.x, alpha)
 
     @torch.no_grad()
     def latent(self, x: Float[Tensor, "t d"]) -> tuple[Float[Tensor, "t o"], Float[Tensor, "t o"]]:
@@ -137,7 +137,7 @@ class _Closed(nn.Module):
 
     def __init__(self, posterior: ClosedForm) -> None:
         super().__init__()
-        self.kernel = ServedKernel(posterior.kernel, posterior.x)
+        self.kernel = served_kernel(posterior.kernel, posterior.x)
         self.least = 1e-12 * float(self.kernel.variance)
         self.register_buffer("alpha", torch.stack([s.alpha for s in posterior.solved], 1).double().cpu())
         # root B^-1 root = H^T H with H = factor^-1 root: the sum of squares cannot exceed the prior by rounding

@@ -1,6 +1,6 @@
 """Weights over basis functions, with a chevron covariance."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -16,7 +16,7 @@ from qsgp.paper.chevron import Chevron
 from qsgp.paper.prediction import missing_draws, stream, stream_draws, stream_mean
 from qsgp.paper.state import Rows
 from qsgp.posteriors.parts import Shapes, describe, tensors_of
-from qsgp.posteriors.serving import ServedCosines, ServedKernel, ServedWhitened
+from qsgp.posteriors.serving import ServedCosines, ServedWhitened, served_kernel
 from qsgp.posteriors.spread import PRIOR_FEATURES
 from qsgp.solvers.dual import spectral
 
@@ -109,8 +109,7 @@ class Features:
             return _Degenerate(basis, self)
         if isinstance(basis, KernelFunctions):
             kernel: Any = basis.kernel
-            unit = replace(kernel, variance=torch.ones_like(kernel.variance))  # these functions have height 1
-            return _Weights(ServedKernel(unit, basis.Z), self)
+            return _Weights(served_kernel(kernel.unit(), basis.Z), self)  # these functions have height 1
         raise ValueError(
             f"Expected a Fourier, inducing or closed-form model to export, got basis={type(basis).__name__.lower()!r}. "
             "Fit another."

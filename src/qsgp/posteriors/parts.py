@@ -8,6 +8,7 @@ from torch import Tensor
 from qsgp.files import FileError
 from qsgp.interfaces import Kernel, Likelihood
 from qsgp.kernels import BY_NAME as KERNELS
+from qsgp.kernels import Mapped, SpectralSum
 from qsgp.likelihoods import BY_NAME as LIKELIHOODS
 
 Shapes = dict[str, tuple[int | None, ...]]  # of tensors by their names; None is any length
@@ -20,16 +21,47 @@ def describe(kernel: Any, likelihood: Any) -> dict[str, Any]:
 
 
 def tensors_of(kernel: Kernel, likelihood: Likelihood) -> dict[str, Tensor]:
-    named = {f"kernel.{name}": value for name, value in vars(kernel).items()}
+    """A kernel made of others has theirs: "kernel.1.map" is the map of the second term."""
+    named = {f"kernel.{name}": value for name, value in _of_kernel(kernel).items()}
     return named | {f"likelihood.{name}": v for name, v in vars(likelihood).items() if isinstance(v, Tensor)}
 
 
 def kernel_and_likelihood(header: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[Kernel, Likelihood]:
     """The inverse of `describe` and `tensors_of`."""
-    kernel = _named("kernel", KERNELS, header)
     likelihood = _named("likelihood", LIKELIHOODS, header)
     plain = {field.name: header[field.name] for field in dataclasses.fields(likelihood) if field.name in header}
-    return kernel(**_below("kernel.", tensors)), likelihood(**_below("likelihood.", tensors), **plain)
+    return _kernel(header, _below("kernel.", tensors)), likelihood(**_below("likelihood.", tensors), **plain)
+
+
+def kernel_shapes(name: str, tensors: dict[str, Tensor], d: int) -> Shapes:
+    """Of the tensors of a kernel of that name, without their prefix "kernel."."""
+    terms = name.split("+")
+    if len(terms) > 1:
+        found: Shapes = {}
+        for at, term in enumerate(terms):
+            own = kernel_shapes(term, _below(f"{at}.", tensors), d)
+            found |= {f"{at}.{key}": shape for key, shape in own.items()}
+        return found
+    k = tensors["map"].shape[1] if "map" in tensors else d
+    return {"lengthscale": (k,), "variance": (), **({"map": (d, k)} if "map" in tensors else {})}
+
+
+def _of_kernel(kernel: Any) -> dict[str, Tensor]:
+    if isinstance(kernel, SpectralSum):
+        terms = enumerate(map(_of_kernel, kernel.kernels))
+        return {f"{at}.{name}": value for at, term in terms for name, value in term.items()}
+    return _of_kernel(kernel.kernel) | {"map": kernel.map} if isinstance(kernel, Mapped) else dict(vars(kernel))
+
+
+def _kernel(header: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
+    """A name such as "matern12+laplacian" is a sum."""
+    terms = header["kernel"].split("+") if isinstance(header["kernel"], str) else [header["kernel"]]
+    if len(terms) > 1:
+        each = [_kernel({"kernel": term}, _below(f"{at}.", tensors)) for at, term in enumerate(terms)]
+        return SpectralSum(tuple(each))
+    kind, plain = _named("kernel", KERNELS, header), dict(tensors)
+    map_ = plain.pop("map", None)
+    return kind(**plain) if map_ is None else Mapped(kind(**plain), map_)
 
 
 def _named(what: str, known: dict[str, Any], header: dict[str, Any]) -> Any:

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from qsgp.interfaces import Kernel, Likelihood, SpectralKernel
 from qsgp.paper.prediction import columns_of
 from qsgp.posteriors.parts import Shapes, describe, tensors_of
-from qsgp.posteriors.serving import ServedKernel, ServedSpread
+from qsgp.posteriors.serving import ServedSpread, served_kernel
 from qsgp.posteriors.spread import Spread
-from qsgp.solvers.dual import product, spectral
+from qsgp.solvers.dual import spectral
 from qsgp.solvers.pathwise import prior_draws, prior_tables
 
 
@@ -45,12 +45,12 @@ class KernelFunctionsAtRows:
 
     @torch.no_grad()
     def mean(self, x: Float[Tensor, "t d"]) -> Float[Tensor, "t o"]:
-        return product(self.kernel, x.to(self.x), self.x, columns_of(self.A, self.outputs))[:, : self.outputs]
+        return self.kernel.product(x.to(self.x), self.x, columns_of(self.A, self.outputs))[:, : self.outputs]
 
     @torch.no_grad()
     def pieces(self, x: Float[Tensor, "t d"]) -> tuple[Float[Tensor, "t o"], Float[Tensor, "t g s"]]:
         """Mean, and draws about it."""
-        groups, known = len(self.spread.factor), product(self.kernel, x, self.x, self.A)
+        groups, known = len(self.spread.factor), self.kernel.product(x, self.x, self.A)
         draws = prior_draws(self.kernel, x, groups * self.draws, self.seed) - known[:, self.outputs :]
         return known[:, : self.outputs], draws.unflatten(1, (groups, self.draws))
 
@@ -95,7 +95,7 @@ class _AtRows(nn.Module):
 
     def __init__(self, posterior: KernelFunctionsAtRows) -> None:
         super().__init__()
-        self.kernel, self.spread = ServedKernel(posterior.kernel, posterior.x), ServedSpread(posterior.spread)
+        self.kernel, self.spread = served_kernel(posterior.kernel, posterior.x), ServedSpread(posterior.spread)
         self.outputs, self.draws = posterior.outputs, posterior.A.shape[1] - posterior.outputs
         self.register_buffer("A", posterior.A.double().cpu())
         omega, weights = prior_tables(posterior.kernel, self.draws, posterior.seed)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from qsgp.bases import Fourier, Inducing, Whitened
+from qsgp.kernels import Mapped, SpectralSum
 from qsgp.posteriors.spread import Spread
 
 
@@ -30,6 +31,51 @@ class ServedKernel(nn.Module):
         return (self.variance * k).to(z.dtype)
 
 
+class ServedMapped(nn.Module):
+    """A kernel of linear combinations of the inputs."""
+
+    map: Tensor
+
+    def __init__(self, kernel: Mapped, Z: Tensor) -> None:
+        super().__init__()
+        self.kernel = served_kernel(kernel.kernel, kernel.mapped(Z.double()))
+        self.register_buffer("map", kernel.map.double().cpu())
+
+    @property
+    def variance(self) -> Tensor:
+        return self.kernel.variance
+
+    def forward(self, z: Tensor) -> Tensor:
+        k: Tensor = self.kernel(z.double() @ self.map)
+        return k.to(z.dtype)
+
+
+class ServedSum(nn.Module):
+    """A sum of kernels."""
+
+    def __init__(self, kernel: SpectralSum, Z: Tensor) -> None:
+        super().__init__()
+        self.terms = nn.ModuleList(served_kernel(term, Z) for term in kernel.kernels)
+
+    @property
+    def variance(self) -> Tensor:
+        variances: list[Any] = [term.variance for term in self.terms]
+        return torch.stack(variances).sum()
+
+    def forward(self, z: Tensor) -> Tensor:
+        return torch.stack([term(z) for term in self.terms]).sum(0)
+
+
+Served = ServedKernel | ServedMapped | ServedSum
+
+
+def served_kernel(kernel: Any, Z: Tensor) -> Served:
+    """k(x, Z) for serving, whatever the kernel is made of."""
+    if isinstance(kernel, SpectralSum):
+        return ServedSum(kernel, Z)
+    return ServedMapped(kernel, Z) if isinstance(kernel, Mapped) else ServedKernel(kernel, Z)
+
+
 class ServedCosines(nn.Module):
     omega: Tensor
     phase: Tensor
@@ -52,7 +98,7 @@ class ServedWhitened(nn.Module):
 
     def __init__(self, basis: Inducing | Whitened) -> None:
         super().__init__()
-        self.kernel, self.whitened = ServedKernel(basis.kernel, basis.Z), isinstance(basis, Whitened)
+        self.kernel, self.whitened = served_kernel(basis.kernel, basis.Z), isinstance(basis, Whitened)
         white = basis if isinstance(basis, Whitened) else basis.whitened
         self.register_buffer("root", (white.root / white.kernel.variance.double().sqrt()).cpu())
 
@@ -72,7 +118,7 @@ class ServedSpread(nn.Module):
 
     def __init__(self, spread: Spread) -> None:
         super().__init__()
-        self.kernel = ServedKernel(spread.kernel, spread.U)
+        self.kernel = served_kernel(spread.kernel, spread.U)
         self.least, self.trust = 1e-12 * float(self.kernel.variance), spread.trust
         self.register_buffer("blend", spread.blend.double().cpu())
         eye = torch.eye(len(spread.U), dtype=torch.float64, device=spread.factor.device)

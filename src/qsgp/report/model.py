@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from qsgp.kernels import BY_NAME as KERNELS
+from qsgp.kernels.relevance import words
 from qsgp.likelihoods import BY_NAME as LIKELIHOODS
 from qsgp.memory import readable
 from qsgp.report.page import number
@@ -21,7 +22,9 @@ _BASES = {
 def in_words(model: Any, target: str) -> list[str]:
     """One line each: kind and kernel, what was solved, noise, training, memory, recalibration."""
     header, likelihood = model.posterior_, LIKELIHOODS[model.likelihood_]
-    lines = [f"Kernel: {KERNELS[model.kernel_].words}, with one lengthscale for each input."]
+    d, directions = model.metric_.shape
+    each = "input" if np.count_nonzero(model.metric_) == d == directions else "direction of a learned metric"
+    lines = [f"Kernel: {words(model.kernel_, KERNELS)}, with one lengthscale for each {each}."]
     lines.append(_what(model, header))
     if model.mean == "linear":
         lines.append("A linear trend of the inputs stands beside the process.")

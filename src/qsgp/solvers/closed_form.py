@@ -22,7 +22,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from qsgp.data.rows import Rows
 from qsgp.factor import NotPositiveDefinite, cholesky
 from qsgp.interfaces import Kernel, Likelihood
-from qsgp.kernels import gram
+from qsgp.kernels.gram import gram
 
 K = TypeVar("K", bound=Kernel)
 L = TypeVar("L", bound=Likelihood)

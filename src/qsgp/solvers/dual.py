@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
-from qsgp import engine
 from qsgp.checks import check_positive, check_rows, check_sample_size
 from qsgp.factor import cholesky
 from qsgp.interfaces import Kernel, SpectralKernel
@@ -97,7 +96,7 @@ class System:
         """K A at ``rows``, where the next step begins."""
         if self.ahead is not None:
             self.ahead.look(self.A)
-        return product(self.kernel, self.x[rows], self.x, self.A)
+        return self.kernel.product(self.x[rows], self.x, self.A)
 
     def visit(self, rows: Int[Tensor, " b"], R: Float[Tensor, "b c"], relax: float = 1.0) -> Float[Tensor, "b c"]:
         """Solve the equations of ``rows``, whose right-hand sides are ``R``, exactly; their residual just before."""
@@ -130,7 +129,7 @@ class Dual:
 
     def mean(self, x: Float[Tensor, "t d"], block_rows: int = 4096) -> Float[Tensor, "t c"]:
         """k(x, X) A."""
-        return torch.cat([product(self.kernel, rows, self.x, self.A) for rows in x.split(block_rows)])
+        return torch.cat([self.kernel.product(rows, self.x, self.A) for rows in x.split(block_rows)])
 
 
 def solve(
@@ -211,11 +210,6 @@ def _exact(
         K.diagonal().copy_(prior + own)
         change[:, columns] = torch.cholesky_solve(residual[:, columns].double(), cholesky(K)[0]).to(residual)
     return change
-
-
-def product(kernel: SpectralKernel, x: Tensor, z: Tensor, V: Tensor) -> Tensor:
-    """k(x, z) V, nothing stored."""
-    return engine.k_v(x, z, V, kernel.lengthscale, kernel.variance, kernel=kernel.name)
 
 
 def spectral(kernel: Kernel) -> SpectralKernel:

@@ -16,7 +16,6 @@ from qsgp.factor import cholesky
 from qsgp.interfaces import Likelihood, SpectralKernel
 from qsgp.posteriors.posteriors import KernelFunctionsAtRows
 from qsgp.posteriors.spread import Spread
-from qsgp.solvers.dual import product
 from qsgp.solvers.row_sites import RowSites, groups_of
 
 ROUNDS = 20  # of tightening sites at most; they settle in about ten
@@ -46,9 +45,9 @@ def solvable(seconds: float, posterior: KernelFunctionsAtRows, columns: int, fac
     """Rows n whose epoch takes so many seconds: n^2 kernel values times ``columns``, and ``factor_seconds`` a row."""
     x = posterior.x
     some, A = x[:PROBE], x.new_ones(len(x), columns)
-    product(posterior.kernel, some, x, A)  # the first one may compile
+    posterior.kernel.product(some, x, A)  # the first one may compile
     began = time.perf_counter()
-    product(posterior.kernel, some, x, A)
+    posterior.kernel.product(some, x, A)
     value = (time.perf_counter() - began) / (len(some) * len(x))
     return int((math.sqrt(factor_seconds**2 + 4 * value * max(seconds, 0.0)) - factor_seconds) / (2 * value))
 

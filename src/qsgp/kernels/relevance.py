@@ -1,0 +1,32 @@
+"""What a kernel says of single inputs, whatever it is made of."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from qsgp.kernels.mapped import Mapped
+from qsgp.kernels.spectral_sum import SpectralSum
+
+
+def metric(kernel: Any) -> Float64[Tensor, "d k"]:
+    """M of the distance |(x - z) M|: a column for each direction, the lengthscales in it; of a sum all its terms side
+    by side, in the proportion of their variances."""
+    if isinstance(kernel, SpectralSum):
+        shares = [(term.variance / kernel.variance).detach().double().cpu().sqrt() for term in kernel.kernels]
+        return torch.cat([share * metric(term) for share, term in zip(shares, kernel.kernels, strict=True)], 1)
+    if isinstance(kernel, Mapped):
+        return kernel.map.detach().double().cpu() @ metric(kernel.kernel)
+    return torch.diag(1 / kernel.lengthscale.detach().double().cpu())
+
+
+def effective_lengthscales(kernel: Any) -> Float64[Tensor, " d"]:
+    """How far each input alone must change to matter; of a plain kernel its lengthscales."""
+    plain = not isinstance(kernel, SpectralSum | Mapped)
+    return kernel.lengthscale.detach().double().cpu() if plain else 1 / metric(kernel).norm(dim=1).clamp_min(1e-12)
+
+
+def words(name: str, known: dict[str, type[Any]]) -> str:
+    """For people: the words of each term."""
+    return " plus ".join(known[term].words for term in name.split("+"))
