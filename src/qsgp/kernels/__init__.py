@@ -5,6 +5,7 @@ From outside the library `register` does the same as a decorator.
 
 from qsgp.kernels.compose import Product, Sum
 from qsgp.kernels.gram import gram
+from qsgp.kernels.laplacian import Laplacian
 from qsgp.kernels.matern import Matern12, Matern32, Matern52
 from qsgp.kernels.registry import BY_NAME, factorising, register
 from qsgp.kernels.separable import Separable
@@ -12,7 +13,7 @@ from qsgp.kernels.squared_exponential import SquaredExponential
 from qsgp.kernels.stationary import hyperparameters
 from qsgp.kernels.tied import Tied
 
-for _kernel in (SquaredExponential, Matern12, Matern32, Matern52):
+for _kernel in (SquaredExponential, Matern12, Matern32, Matern52, Laplacian):
     register(_kernel)
 
 AUTO = ("matern32", "rbf", "matern52")  # what kernel="auto" compares
@@ -20,6 +21,7 @@ AUTO = ("matern32", "rbf", "matern52")  # what kernel="auto" compares
 __all__ = [
     "AUTO",
     "BY_NAME",
+    "Laplacian",
     "Matern12",
     "Matern32",
     "Matern52",
