@@ -19,7 +19,7 @@ def distances(X: Float64[Tensor, "n d"], Z: Float64[Tensor, "b d"]) -> Float64[T
     """sum_j |x_j - z_j|, in a tensor of its own."""
     compiled = _usable(X, Z)
     if compiled is None:
-        return plain_distances(X, Z)
+        return _plain_distances(X, Z)
     X, points = X.contiguous(), _columns_first(Z)
     out = X.new_empty((len(X), len(Z)))
 
@@ -49,7 +49,7 @@ def weighted(
     return partial.sum(0)
 
 
-def plain_distances(X: Float64[Tensor, "n d"], Z: Float64[Tensor, "b d"]) -> Float64[Tensor, "n b"]:
+def _plain_distances(X: Float64[Tensor, "n d"], Z: Float64[Tensor, "b d"]) -> Float64[Tensor, "n b"]:
     """On CUDA one input at a time: there torch.cdist starts a block of threads for every pair."""
     if not X.is_cuda:
         return torch.cdist(X, Z, p=1.0)
