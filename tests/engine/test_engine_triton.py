@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from test_engine import KERNELS, Problem, error, features, kernel_matrix, least_eigenvalue_of_the_error
+from test_engine import KERNELS, RADIAL, Problem, error, features, kernel_matrix, least_eigenvalue_of_the_error
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -63,6 +63,18 @@ def test_frequencies_drawn_inside(degrees: int) -> None:
 
 
 @interpreted
+@pytest.mark.parametrize("transpose", [False, True])
+def test_frequencies_of_heavy_tails(transpose: bool) -> None:
+    """Kept in float64: their angles are projected in float64 as well."""
+    p = Problem(20, 6, 70, 1, torch.device("cpu"))
+    omega = 1e6 * p.omega.double()
+    Phi = features(p.x.double(), omega, p.lengthscale.double(), p.variance.double())
+    product, factor = (cuda.phit_r, p.R) if transpose else (cuda.phi_v, p.V)
+    out = (p.variance / 70).sqrt() * product(p.x, omega, factor, p.lengthscale, "wide")
+    assert error(out, (Phi.mT if transpose else Phi) @ factor.double()) < 1e-5
+
+
+@interpreted
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("columns", [1, 3])
 @pytest.mark.parametrize(("lengthscale", "gap"), [(4.0, 1.0), (4.0, 1e-4), (0.05, 1e-4)])
@@ -105,7 +117,7 @@ def test_the_sine_of_plain_triton(largest: float) -> None:
 
 
 @interpreted
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", RADIAL)
 @pytest.mark.parametrize("columns", [1, 3])
 def test_a_block_step(name: str, columns: int) -> None:
     """The fused kernels against the plain step, same draws."""
@@ -129,7 +141,8 @@ def test_what_is_not_a_number_stays_so() -> None:
     p = Problem(40, 3, 20, 1, torch.device("cpu"))
     z, V = p.omega, p.V[:20]
     z[3] = torch.nan
-    assert cuda.k_v(p.x, z, V, p.lengthscale, "rbf", "default").isnan().all()
+    for name in ("rbf", "laplacian"):
+        assert cuda.k_v(p.x, z, V, p.lengthscale, name, "default").isnan().all()
 
 
 @interpreted
