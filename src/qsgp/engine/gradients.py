@@ -96,7 +96,7 @@ def _by_product(
         W = omega[:, None, :, None] * turned[:, :, None, :]
         W = W.flatten(0, 1).flatten(1).contiguous()
         for rows, weights in zip(x.split(ROWS >> 4), R.split(ROWS >> 4), strict=True):
-            product = backend.phi_v(rows, part, W, lengthscale, precision).unflatten(1, (x.shape[1], -1))
+            product = backend.phi_v(rows, part, W, lengthscale, precision).unflatten(1, (x.shape[1], R.shape[1]))
             total -= (product * rows[:, :, None] * weights[:, None, :]).sum((0, 2))
     return total / lengthscale.square()
 

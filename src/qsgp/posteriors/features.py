@@ -137,8 +137,9 @@ class _Weights(nn.Module):
         self.features, k = features, posterior.covariance.k
         rows = Rows.of(posterior.table.cpu(), posterior.outputs, k)
         every = torch.arange(len(rows.mu))
+        # copies: parts of a table that others share do not export
         self.register_buffer("mu", rows.mu.clone())
-        self.register_buffer("C", posterior.covariance.dense_columns(every, rows.L, rows.log_c))
+        self.register_buffer("C", posterior.covariance.dense_columns(every, rows.L, rows.log_c).clone())
         own = posterior.covariance.diagonal_rows(every, rows.mu.dtype) * torch.exp(2 * rows.log_c)
         self.register_buffer("own", own[:, None])
 
