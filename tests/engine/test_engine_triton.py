@@ -191,6 +191,27 @@ def test_a_fused_training_step() -> None:
     assert two.fused.view.t == 4 and (fused.rows.mu[:, 0] != 0).any()
 
 
+def test_the_fused_step_takes_no_kernel_of_absolute_differences(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its kernel values are Euclidean ones. Frequencies stay float64, and the plain step takes them so."""
+    generator, no = torch.Generator().manual_seed(0), lambda *_: pytest.fail("the fused step was asked")
+    kernel = BY_NAME["laplacian"](torch.tensor([1.3, 0.8, 2.0]), torch.tensor(1.7))
+    x, y = torch.randn(37, 3, generator=generator), torch.randn(37, generator=generator)
+    basis, support = Fourier(kernel, 90, seed=3), Support.build(kernel, x[:11])
+    problem = Training(Arrays(x, y), basis, Gaussian(torch.tensor(0.3)), Chevron(90), support)
+    settings = Settings(9, 26, iterations=30, control="kriging", draws="blocks")
+    assert Fused.of(problem, start(problem, settings), settings) is None
+    monkeypatch.setattr(B, "fusible", lambda _: True)
+    monkeypatch.setattr(cuda_step, "step", no)
+    blocks = B.Blocks.build(x, y[:, None], 0.3, basis, support, 9, 26)
+    assert blocks.known is None and blocks.omega.dtype == torch.float64
+    state = B.BlockState.zeros(blocks, 1)
+    B.stepper(blocks, state, 0.1)()
+    assert state.V.abs().max() > 0 and state.V.dtype == torch.float32
+    (pair, i), V = B.rows_of(blocks, torch.tensor(5)), torch.ones(26, 1)
+    wanted = basis.features(x, basis.columns(i)) @ V
+    torch.testing.assert_close(B.phi_v(blocks, x, pair, V), wanted, rtol=1e-5, atol=1e-5)
+
+
 def test_products_run_on_the_device_of_their_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Triton launches on the current device; and where its tiles do not fit, or it cannot run, torch computes."""
     p, entered = Problem(5, 2, 3, 1, torch.device("cpu")), []

@@ -31,9 +31,7 @@ def distances(X: Float64[Tensor, "n d"], Z: Float64[Tensor, "b d"]) -> Float64[T
     return out
 
 
-def weighted(
-    W: Float64[Tensor, "n b"], X: Float64[Tensor, "n d"], Z: Float64[Tensor, "b d"]
-) -> Float64[Tensor, " d"]:
+def weighted(W: Float64[Tensor, "n b"], X: Float64[Tensor, "n d"], Z: Float64[Tensor, "b d"]) -> Float64[Tensor, " d"]:
     """Of every input j the sum of W |x_j - z_j| over all pairs; the same for any number of threads."""
     compiled = _usable(X, Z)
     if compiled is None:
