@@ -11,8 +11,8 @@ from jaxtyping import TypeCheckError
 from torch import Tensor
 
 from qsgp.bases import Fourier, Grid, Inducing, KernelFunctions, Whitened
-from qsgp.engine import RADIAL
 from qsgp.bases.grid import leading_products
+from qsgp.engine import RADIAL
 from qsgp.interfaces import Basis, DensePriorBasis, Kernel
 from qsgp.kernels import (
     BY_NAME,

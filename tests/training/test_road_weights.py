@@ -208,6 +208,7 @@ def test_a_grid_is_not_stretched_by_one_row():
     assert error < 0.2 and 0.92 < coverage < 0.985
 
 
+@pytest.mark.filterwarnings("ignore:Training has not converged")
 @pytest.mark.parametrize(("asked", "wanted"), [("auto", "rbf"), ("laplacian", "laplacian")])
 def test_which_kernel_a_grid_takes(asked, wanted):
     X = np.random.default_rng(0).normal(size=(300, 2))

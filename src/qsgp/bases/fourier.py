@@ -52,8 +52,9 @@ class Fourier:
             )
         if self.orthogonal and getattr(self.kernel, "norm", 2) != 2:
             raise ValueError(
-                f"Expected a kernel of the Euclidean distance for orthogonal frequencies, got {self.kernel.name!r}. Its "
-                "frequencies favour the axes: turned, they would be those of another kernel. Use orthogonal=False."
+                f"Expected a kernel of the Euclidean distance for orthogonal frequencies, got {self.kernel.name!r}, "
+                "whose frequencies favour the axes. Turned, they would be those of another kernel: use "
+                "orthogonal=False."
             )
 
     @classmethod

@@ -108,7 +108,7 @@ def _features(
         check_shape("frequencies", omega, (len(omega), x.shape[1]), f"The inputs have {x.shape[1]} columns.")
         _check_fixed("frequencies", omega)
         _check_columns("frequencies", omega, x, dtype=omega.dtype)
-    if drawn.degrees == 1 if drawn is not None else frequencies.dtype != x.dtype:
+    if (drawn is not None and drawn.degrees == 1) or (omega is not None and omega.dtype != x.dtype):
         precision = "wide"  # Cauchy: float32 would lose the angle of one feature in a thousand
     backend = cast(Backend, _backend(x, V) if len(frequencies) else reference)
     return Features.apply(backend, x, omega, drawn, V, lengthscale, precision, transpose)

@@ -8,7 +8,6 @@ Tested under Triton's interpreter; it has not run on a GPU yet, so its tiles are
 import math
 from typing import NamedTuple
 
-import torch
 import triton
 from jaxtyping import Float, Float64
 from torch import Tensor

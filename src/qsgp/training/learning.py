@@ -23,7 +23,7 @@ def learn(
 
 def asked(options: Options, n: int, most: int, spare: int = 0) -> Asked:
     """For ``n`` rows, from ``most`` of them, or from up to ``spare`` while there is time."""
-    kernels = AUTO if options.kernel == "auto" else (options.kernel,)
+    kernels: tuple[str, ...] = AUTO if options.kernel == "auto" else (options.kernel,)
     if options.basis == "grid":  # wants a kernel that is a product over its inputs
         kernels = tuple(name for name in kernels if name in factorising())
     return Asked(
