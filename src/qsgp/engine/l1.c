@@ -27,13 +27,15 @@ void l1_distances(const double *x, const double *z, double *out, size_t n, size_
                         sum[r][1] += size_of(at[r][c] - z1);
                     }
                 }
-                for (size_t r = 0; r < ROWS && row + r < n; r++)
-                    for (size_t i = 0; i < least(2 * WIDE, m - p); i++) out[(row + r) * m + p + i] = sum[r][i / WIDE][i % WIDE];
+                for (size_t r = 0; r < ROWS && row + r < n; r++) {
+                    double *to = out + (row + r) * m + p;
+                    for (size_t i = 0; i < least(2 * WIDE, m - p); i++) to[i] = sum[r][i / WIDE][i % WIDE];
+                }
             }
         }
 }
 
-/* One row's or no row's weights at a block of points, with zeros past the end */
+/* Weights of one row at a block of points: zeros past the end, and for a row that is not there */
 static void weights(const double *W, double *to, size_t points) {
     for (size_t i = 0; i < BLOCK; i++) to[i] = W && i < points ? W[i] : 0;
 }
