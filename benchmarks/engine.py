@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from qsgp.engine import Drawn, k_v, phi_v, phit_r
-from qsgp.engine.formulas import FORMULAS
+from qsgp.engine.formulas import FORMULAS, KERNELS, RADIAL
 from table import arguments, show
 
 
@@ -50,9 +50,10 @@ CUDA = [
     Case("phi_v", 16_384, 131_072, 784, 1, precision="fast"),
     Case("phit_r", 16_384, 131_072, 784, 1, precision="fast"),
     Case("phi_v", 65_536, M, 16, 1, precision="fast"),
-    *(Case("k_v", 65_536, 131_072, 16, 1, kernel=kernel) for kernel in ("rbf", "matern12", "matern32", "matern52")),
+    *(Case("k_v", 65_536, 131_072, 16, 1, kernel=kernel) for kernel in KERNELS),
     Case("k_v", 32_768, 65_536, 16, 64),
     Case("k_v", 32_768, 65_536, 16, 64, kernel="matern32"),
+    Case("k_v", 32_768, 65_536, 16, 64, kernel="laplacian"),
     Case("phi_v", 1_000_000, M, 16, 1, eager=False),  # a prediction of a million rows
 ]
 CPU = [
@@ -60,8 +61,8 @@ CPU = [
     *(Case(op, 8192, 16_384, 8, 16) for op in ("phi_v", "phit_r")),
     Case("phi_v", 2048, 16_384, 784, 1),
     Case("phi_v", 100_000, M, 8, 1, eager=False, drawn=True),
+    *(Case("k_v", 8192, 16_384, 16, c, kernel=kernel) for kernel in ("matern32", "laplacian") for c in (1, 16)),
 ]
-DEGREES = {"rbf": 0, "matern12": 1, "matern32": 3, "matern52": 5}
 
 
 class Data:
@@ -76,7 +77,7 @@ class Data:
         self.lengthscale = torch.full((case.d,), math.sqrt(case.d), device=device)
         self.variance = torch.ones((), device=device)
         pairs = case.features if case.op == "k_v" else case.features // 2
-        self.drawn = Drawn(seed=1, first=0, pairs=pairs, degrees=DEGREES[case.kernel])
+        self.drawn = Drawn(seed=1, first=0, pairs=pairs, degrees=RADIAL.get(case.kernel, 0))
         self.omega = draw(1 if case.drawn else pairs, case.d)
         self.weights = draw(case.rows if case.op == "phit_r" else case.features, case.columns)
 
@@ -95,8 +96,7 @@ class Data:
         x, weights = self.x[rows].double(), self.weights.double()
         ell = self.lengthscale.double()
         if self.case.op == "k_v":
-            r = torch.cdist(x / ell, self.omega.double() / ell, compute_mode="donot_use_mm_for_euclid_dist")
-            truth = profile(r, self.case.kernel) @ weights
+            truth = kernel_values(x / ell, self.omega.double() / ell, self.case.kernel, exact=True) @ weights
         else:
             part = self.drawn[:pairs]
             omega = part.numbers(self.case.d, self.device) if self.case.drawn else self.omega[:pairs].double()
@@ -110,7 +110,7 @@ class Data:
         """All of ``rows`` rows at once."""
         x = self.x[:rows] / self.lengthscale
         if self.case.op == "k_v":
-            return profile(torch.cdist(x, self.omega / self.lengthscale), self.case.kernel) @ self.weights
+            return kernel_values(x, self.omega / self.lengthscale, self.case.kernel) @ self.weights
         t = x @ self.omega.mT
         Phi = torch.cat((t.cos(), t.sin()), 1)
         return Phi.mT @ self.weights[:rows] if self.case.op == "phit_r" else Phi @ self.weights
@@ -118,6 +118,9 @@ class Data:
     def blocked(self, rows: int, pairs: int) -> Tensor:
         """``eager`` in blocks; cosine and sine weights stand in halves of the columns, so nothing is concatenated."""
         x, half = self.x / self.lengthscale, len(self.omega)
+        if self.case.op == "k_v":
+            z, parts = self.omega / self.lengthscale, x.split(rows)
+            return torch.cat([kernel_values(part, z, self.case.kernel) @ self.weights for part in parts])
         transpose = self.case.op == "phit_r"
         out = x.new_zeros((2 * half if transpose else len(x), self.case.columns))
         for p in range(0, half, pairs):
@@ -135,8 +138,10 @@ class Data:
         return out
 
 
-def profile(r: Tensor, kernel: str) -> Tensor:
-    return FORMULAS[kernel].profile(r)
+def kernel_values(x: Tensor, z: Tensor, kernel: str, exact: bool = False) -> Tensor:
+    """Of scaled inputs; ``exact``: all distances by differences."""
+    mode, formula = ("donot_use_mm_for_euclid_dist" if exact else "use_mm_for_euclid_dist"), FORMULAS[kernel]
+    return formula.profile(torch.cdist(x, z, p=float(formula.norm), compute_mode=mode))
 
 
 def seconds(run: Callable[[], Tensor], device: torch.device, repeats: int) -> float:

@@ -12,8 +12,19 @@ from torch import Tensor
 
 from qsgp.bases import Fourier, Grid, Inducing, KernelFunctions, Whitened
 from qsgp.bases.grid import leading_products
+from qsgp.engine import RADIAL
 from qsgp.interfaces import Basis, DensePriorBasis, Kernel
-from qsgp.kernels import BY_NAME, Matern12, Matern32, Matern52, Separable, SquaredExponential, Sum, hyperparameters
+from qsgp.kernels import (
+    BY_NAME,
+    Laplacian,
+    Matern12,
+    Matern32,
+    Matern52,
+    Separable,
+    SquaredExponential,
+    Sum,
+    hyperparameters,
+)
 
 LENGTHSCALE, VARIANCE = [0.9, 1.4, 2.0], 1.7
 GRIDS = [torch.linspace(-3, 3, size, dtype=torch.float64) for size in (5, 4, 3)]
@@ -37,14 +48,17 @@ def separable(kind: type[Kernel] = Matern32, dtype: torch.dtype = torch.float64)
 BASES: dict[str, Callable[[torch.dtype], Basis]] = {
     "fourier": lambda dtype: Fourier(kernel_of(dtype=dtype), 60, seed=3),
     "fourier-matern": lambda dtype: Fourier(kernel_of(Matern32, dtype), 60, seed=3),
+    "fourier-laplacian": lambda dtype: Fourier(kernel_of(Laplacian, dtype), 60, seed=3),
     "fourier-orthogonal": lambda dtype: Fourier(kernel_of(dtype=dtype), 60, seed=3, orthogonal=True),
     "inducing": lambda dtype: Inducing(kernel_of(Matern32, dtype), points(40, 1, dtype)),
     "inducing-sum": lambda dtype: Inducing(
         Sum((kernel_of(dtype=dtype), kernel_of(Matern12, dtype))), points(40, 1, dtype)
     ),
+    "inducing-laplacian": lambda dtype: Inducing(kernel_of(Laplacian, dtype), points(40, 1, dtype)),
     "whitened": lambda dtype: Whitened.build(kernel_of(Matern32, dtype), points(40, 1, dtype)),
     "grid": lambda dtype: Grid.build(kernel_of(dtype=dtype), GRIDS, 45),
     "grid-matern": lambda dtype: Grid.build(separable(Matern32, dtype), GRIDS, 45),
+    "grid-laplacian": lambda dtype: Grid.build(kernel_of(Laplacian, dtype), GRIDS, 45),
     "kernel-functions": lambda dtype: KernelFunctions(kernel_of(Matern32, dtype), points(40, 1, dtype)),
 }
 each_basis = pytest.mark.parametrize("name", BASES)
@@ -79,7 +93,7 @@ def test_a_basis_has_what_a_step_asks_for(name: str) -> None:
     assert isinstance(basis, DensePriorBasis) is not basis.diagonal
     assert (basis.learned_precision, basis.exchangeable) == (
         name == "kernel-functions",
-        name in ("fourier", "fourier-matern"),
+        name in ("fourier", "fourier-matern", "fourier-laplacian"),
     )
 
 
@@ -127,6 +141,11 @@ def test_other_hyperparameters_are_a_replaced_kernel(name: str) -> None:
 
 # Fourier features
 
+# Orthogonal frequencies want a kernel of the Euclidean distance.
+each_draw = pytest.mark.parametrize(
+    ("kind", "orthogonal"), [*((kind, False) for kind in BY_NAME), *((kind, True) for kind in RADIAL)]
+)
+
 
 def test_fourier_functions_are_cosines_and_sines_of_the_scaled_frequencies() -> None:
     basis, x = build("fourier"), points(5)
@@ -136,8 +155,7 @@ def test_fourier_functions_are_cosines_and_sines_of_the_scaled_frequencies() -> 
     assert torch.allclose(all_features(basis, x), expected, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("orthogonal", [False, True])
-@pytest.mark.parametrize("kind", BY_NAME)
+@each_draw
 def test_fourier_pairs_sum_exactly(kind: str, orthogonal: bool) -> None:
     """phi_2p^T phi_2p + phi_2p+1^T phi_2p+1 = n sigma_f^2 / (m / 2), the closed form behind c_rr."""
     n, m = 50, 20
@@ -145,8 +163,7 @@ def test_fourier_pairs_sum_exactly(kind: str, orthogonal: bool) -> None:
     assert torch.allclose(squares.view(-1, 2).sum(1), torch.tensor(n * VARIANCE / (m / 2), dtype=torch.float64))
 
 
-@pytest.mark.parametrize("orthogonal", [False, True])
-@pytest.mark.parametrize("kind", BY_NAME)
+@each_draw
 def test_fourier_covariance_converges_to_the_kernel(kind: str, orthogonal: bool) -> None:
     """Mean over seeds within 6 deviations of k; the error of one seed falls as m^-1/2."""
     kernel, x, seeds = kernel_of(BY_NAME[kind]), points(8), 150
@@ -167,7 +184,7 @@ def test_fourier_functions_do_not_depend_on_m() -> None:
     assert many.columns(torch.tensor([10**9 - 1])).omega.isfinite().all()
 
 
-@pytest.mark.parametrize("kind", BY_NAME)
+@pytest.mark.parametrize("kind", RADIAL)
 def test_orthogonal_groups_keep_the_lengths_of_the_plain_draw(kind: str) -> None:
     kernel = kernel_of(BY_NAME[kind])
     plain, turned = Fourier(kernel, 60, 3), Fourier(kernel, 60, 3, orthogonal=True)
@@ -358,6 +375,8 @@ def test_bases_refuse_kernels_without_what_they_need() -> None:
     # The run-time type check of the tests, where it is installed, refuses it first.
     with pytest.raises((ValueError, TypeCheckError), match="Sum"):
         Fourier(kernel, 4)
+    with pytest.raises(ValueError, match="Euclidean distance for orthogonal frequencies, got 'laplacian'"):
+        Fourier(kernel_of(Laplacian), 4, orthogonal=True)
     with pytest.raises(ValueError, match="one variance to divide by, got Sum"):
         KernelFunctions(kernel, points(4))
 
@@ -385,10 +404,10 @@ def on(value: object, device: torch.device) -> object:
     return replace(value, **{key: on(part, device) for key, part in vars(value).items()})  # type: ignore[type-var]
 
 
-@pytest.mark.parametrize("orthogonal", [False, True])
-@pytest.mark.parametrize("make", [SquaredExponential, Matern12, Matern32, Matern52])
-def test_products_that_store_no_feature_equal_those_that_do(make, orthogonal, device):
+@each_draw
+def test_products_that_store_no_feature_equal_those_that_do(kind, orthogonal, device):
     """Phi V, a block of it, and sum phi^2 w, against the features themselves; in float32 to 1e-5 (Cauchy: 1e-4)."""
+    make = BY_NAME[kind]
     kernel = make(*hyperparameters([0.7, 1.5, 2.0], 1.7, device=device))
     basis = Fourier(kernel, 60, seed=5, orthogonal=orthogonal)
     generator = torch.Generator().manual_seed(0)

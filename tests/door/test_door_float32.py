@@ -59,7 +59,7 @@ def random_fit(seed: int) -> tuple[object, np.ndarray]:
     y = random_targets(rng, X, classes)
     relevance = rng.random() < 0.2
     settings = {
-        "kernel": str(rng.choice(["rbf", "matern12", "matern32", "matern52"])),
+        "kernel": str(rng.choice(["rbf", "matern12", "matern32", "matern52", "laplacian"])),
         "n_features": 2 * int(rng.integers(1, 17)),
         "max_iter": int(rng.integers(1, 13)),
         "learn_hyperparameters": bool(rng.random() < 0.15),
@@ -111,7 +111,7 @@ def check_posterior(seed: int) -> None:
 
     m, d, t, outputs = 2 * (1 + below(16)), 1 + below(4), 1 + below(20), 1 + below(3)
     lengthscale, variance = torch.exp(uniform(-8, 8, d)), torch.exp(uniform(-12, 9, 1))[0]
-    kernel = list(KERNELS.values())[below(4)](lengthscale, variance)
+    kernel = list(KERNELS.values())[below(len(KERNELS))](lengthscale, variance)
     Z = torch.randn(m, d, generator=g) * 10 ** uniform(-3, 3, 1)
     basis = [lambda: Fourier(kernel, m, seed), lambda: Inducing(kernel, Z), lambda: KernelFunctions(kernel, Z)]
     k = [0, 1 + below(m), m][below(3)]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from qsgp import kernels
-from qsgp.engine import BACKENDS, KERNELS, Drawn, compiled, cpu, k_v, phi_v, phit_r, reference
+from qsgp.engine import BACKENDS, KERNELS, RADIAL, Drawn, compiled, cpu, drawn, k_v, phi_v, phit_r, reference
 
 EPS = torch.finfo(torch.float32).eps
 # rows, inputs, pairs, columns: single ones, and one more or less than blocks of 16, 32, 64, 128, 256
@@ -32,7 +32,10 @@ def features(x: Tensor, omega: Tensor, lengthscale: Tensor, variance: Tensor) ->
 
 
 def kernel_matrix(x: Tensor, z: Tensor, lengthscale: Tensor, variance: Tensor, name: str) -> Tensor:
-    r2 = ((x[:, None] - z[None]) / lengthscale).square().sum(2)
+    difference = (x[:, None] - z[None]) / lengthscale
+    if name == "laplacian":
+        return variance * torch.exp(-difference.abs().sum(2))
+    r2 = difference.square().sum(2)
     if name == "rbf":
         return variance * torch.exp(-r2 / 2)
     s = {"matern12": 1.0, "matern32": 3**0.5, "matern52": 5**0.5}[name] * torch.where(r2 > 0, r2, 1e-300).sqrt()
@@ -78,18 +81,18 @@ def test_both_products_are_the_dense_ones(
     assert error(phit_r(p.x.to(dtype), p.omega.to(dtype), R, *kernel), Phi.mT @ R.double()) < tolerance
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", RADIAL)
 def test_drawn_frequencies_are_those_of_the_kernel(name: str, device: torch.device) -> None:
     p = Problem(50, 6, 300, 2, device)
     kernel = kernels.BY_NAME[name](*p.kernel())
-    drawn = Drawn(seed=2**63 + 11, first=2**40 + 3, pairs=300, degrees=DEGREES[name])
-    omega = kernel.frequencies(drawn.seed, torch.arange(drawn.first, drawn.first + 300, device=device))
-    assert torch.equal(drawn.numbers(6, device), omega)
+    table = Drawn(seed=2**63 + 11, first=2**40 + 3, pairs=300, degrees=DEGREES[name])
+    omega = kernel.frequencies(table.seed, torch.arange(table.first, table.first + 300, device=device))
+    assert torch.equal(table.numbers(6, device), omega)
     Phi = features(p.x.double(), omega, p.lengthscale.double(), p.variance.double())
     tolerance = 1e-4 if name == "matern12" else 1e-5
-    assert error(phi_v(p.x, drawn, p.V, *p.kernel()), Phi @ p.V.double()) < tolerance
-    assert error(phit_r(p.x, drawn, p.R, *p.kernel()), Phi.mT @ p.R.double()) < tolerance
-    part = phi_v(p.x, drawn[100:250], p.V[200:500], *p.kernel(), total=600)
+    assert error(phi_v(p.x, table, p.V, *p.kernel()), Phi @ p.V.double()) < tolerance
+    assert error(phit_r(p.x, table, p.R, *p.kernel()), Phi.mT @ p.R.double()) < tolerance
+    part = phi_v(p.x, table[100:250], p.V[200:500], *p.kernel(), total=600)
     assert error(part, Phi[:, 200:500] @ p.V[200:500].double()) < tolerance
 
 
@@ -104,12 +107,36 @@ def test_large_arguments_lose_no_more_than_their_rounding(largest: float, device
 
 def test_cauchy_frequencies_reach_far_and_stay_exact(device: torch.device) -> None:
     p = Problem(40, 4, 100_000, 1, device)
-    drawn = Drawn(seed=3, first=0, pairs=100_000, degrees=1)
-    omega = drawn.numbers(4, device)
+    table = Drawn(seed=3, first=0, pairs=100_000, degrees=1)
+    omega = table.numbers(4, device)
     assert (p.x.double() @ omega.mT).abs().max() > 1e5  # where float32 would know nothing
     Phi = features(p.x.double(), omega, p.lengthscale.double(), p.variance.double())
-    assert error(phi_v(p.x, drawn, p.V, *p.kernel()), Phi @ p.V.double()) < 1e-4
-    assert error(phit_r(p.x, drawn, p.R, *p.kernel()), Phi.mT @ p.R.double()) < 1e-4
+    assert error(phi_v(p.x, table, p.V, *p.kernel()), Phi @ p.V.double()) < 1e-4
+    assert error(phit_r(p.x, table, p.R, *p.kernel()), Phi.mT @ p.R.double()) < 1e-4
+
+
+@pytest.mark.parametrize("without", [False, True])
+def test_frequencies_of_heavy_tails_stay_exact(
+    without: bool, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the Laplacian kernel come as a block in float64; float32 products and slopes take it as it is."""
+    if without:
+        monkeypatch.setattr(cpu, "library", lambda: None)
+    p = Problem(40, 4, 30_000, 1, device)
+    kernel = kernels.Laplacian(*p.kernel())
+    omega = drawn(kernel, seed=3, first=5, pairs=30_000)
+    assert isinstance(omega, Tensor) and omega.dtype == torch.float64
+    assert torch.equal(omega, kernel.frequencies(3, torch.arange(5, 30_005, device=device)))
+    assert (p.x.double() @ omega.mT).abs().max() > 1e5  # where float32 would know nothing
+    twin = p.lengthscale.double().requires_grad_()
+    Phi = features(p.x.double(), omega, twin, p.variance.double())
+    lengthscale = p.lengthscale.clone().requires_grad_()
+    out = phi_v(p.x, omega, p.V, lengthscale, p.variance)
+    assert out.dtype == torch.float32 and error(out, Phi @ p.V.double()) < 5e-6
+    assert error(phit_r(p.x, omega, p.R, *p.kernel()), Phi.mT @ p.R.double()) < 5e-6
+    out.backward(p.R)
+    (Phi @ p.V.double()).backward(p.R.double())
+    assert error(lengthscale.grad, twin.grad) < 1e-5
 
 
 def test_inputs_of_any_scale(device: torch.device) -> None:
@@ -151,11 +178,11 @@ def test_feature_gradients_are_those_of_the_dense_expression(
 
 def test_gradients_of_drawn_cauchy_frequencies(device: torch.device) -> None:
     p = Problem(30, 3, 400, 1, device)
-    drawn = Drawn(seed=5, first=7, pairs=400, degrees=1)
+    table = Drawn(seed=5, first=7, pairs=400, degrees=1)
     V, lengthscale = p.V.clone().requires_grad_(), p.lengthscale.clone().requires_grad_()
-    phi_v(p.x, drawn, V, lengthscale, p.variance).square().sum().backward()
+    phi_v(p.x, table, V, lengthscale, p.variance).square().sum().backward()
     V2, lengthscale2 = p.V.double().requires_grad_(), p.lengthscale.double().requires_grad_()
-    Phi = features(p.x.double(), drawn.numbers(3, device), lengthscale2, p.variance.double())
+    Phi = features(p.x.double(), table.numbers(3, device), lengthscale2, p.variance.double())
     (Phi @ V2).square().sum().backward()
     assert error(V.grad, V2.grad) < 1e-4 and error(lengthscale.grad, lengthscale2.grad) < 1e-4
 
@@ -208,9 +235,12 @@ def test_kernel_gradients_are_those_of_the_dense_expression(
 def test_features_have_the_kernel_as_their_product(device: torch.device) -> None:
     """Two routes to K V: kernel values, and a million features."""
     p = Problem(100, 3, 2, 1, device)
-    drawn = Drawn(seed=1, first=0, pairs=200_000, degrees=3)
-    through_features = phi_v(p.x, drawn, phit_r(p.x, drawn, p.R, *p.kernel()), *p.kernel())
+    table = Drawn(seed=1, first=0, pairs=200_000, degrees=3)
+    through_features = phi_v(p.x, table, phit_r(p.x, table, p.R, *p.kernel()), *p.kernel())
     assert error(through_features, k_v(p.x, p.x, p.R, *p.kernel(), kernel="matern32").double()) < 0.02
+    cauchy = drawn(kernels.Laplacian(*p.kernel()), seed=1, first=0, pairs=200_000)
+    through_features = phi_v(p.x, cauchy, phit_r(p.x, cauchy, p.R, *p.kernel()), *p.kernel())
+    assert error(through_features, k_v(p.x, p.x, p.R, *p.kernel(), kernel="laplacian").double()) < 0.02
 
 
 def test_cpu_results_do_not_depend_on_threads() -> None:

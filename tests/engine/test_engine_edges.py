@@ -291,7 +291,7 @@ def test_points_are_not_prepared_for_every_few_rows(monkeypatch: pytest.MonkeyPa
     """Tiles of many inputs: two rows at a time against all points would prepare each point twenty times."""
     p, prepared, plain = Problem(40, 300, 500, 2, CPU), [], reference.distances
     monkeypatch.setattr(reference, "BLOCK", 1024)
-    monkeypatch.setattr(reference, "distances", lambda x, z, ell: (prepared.append(len(z)), plain(x, z, ell))[1])
+    monkeypatch.setattr(reference, "distances", lambda x, z, *rest: (prepared.append(len(z)), plain(x, z, *rest))[1])
     V = torch.randn(500, 2, generator=torch.Generator().manual_seed(0))
     truth = (
         kernel_matrix(p.x.double(), p.omega.double(), p.lengthscale.double(), p.variance.double(), "rbf") @ V.double()

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from test_engine import KERNELS, Problem, error, features, kernel_matrix, least_eigenvalue_of_the_error
+from test_engine import KERNELS, RADIAL, Problem, error, features, kernel_matrix, least_eigenvalue_of_the_error
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -63,6 +63,18 @@ def test_frequencies_drawn_inside(degrees: int) -> None:
 
 
 @interpreted
+@pytest.mark.parametrize("transpose", [False, True])
+def test_frequencies_of_heavy_tails(transpose: bool) -> None:
+    """Kept in float64: their angles are projected in float64 as well."""
+    p = Problem(20, 6, 70, 1, torch.device("cpu"))
+    omega = 1e6 * p.omega.double()
+    Phi = features(p.x.double(), omega, p.lengthscale.double(), p.variance.double())
+    product, factor = (cuda.phit_r, p.R) if transpose else (cuda.phi_v, p.V)
+    out = (p.variance / 70).sqrt() * product(p.x, omega, factor, p.lengthscale, "wide")
+    assert error(out, (Phi.mT if transpose else Phi) @ factor.double()) < 1e-5
+
+
+@interpreted
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("columns", [1, 3])
 @pytest.mark.parametrize(("lengthscale", "gap"), [(4.0, 1.0), (4.0, 1e-4), (0.05, 1e-4)])
@@ -105,7 +117,7 @@ def test_the_sine_of_plain_triton(largest: float) -> None:
 
 
 @interpreted
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", RADIAL)
 @pytest.mark.parametrize("columns", [1, 3])
 def test_a_block_step(name: str, columns: int) -> None:
     """The fused kernels against the plain step, same draws."""
@@ -129,7 +141,8 @@ def test_what_is_not_a_number_stays_so() -> None:
     p = Problem(40, 3, 20, 1, torch.device("cpu"))
     z, V = p.omega, p.V[:20]
     z[3] = torch.nan
-    assert cuda.k_v(p.x, z, V, p.lengthscale, "rbf", "default").isnan().all()
+    for name in ("rbf", "laplacian"):
+        assert cuda.k_v(p.x, z, V, p.lengthscale, name, "default").isnan().all()
 
 
 @interpreted
@@ -176,6 +189,27 @@ def test_a_fused_training_step() -> None:
     for name, value in plain.tensors().items():
         torch.testing.assert_close(fused.tensors()[name], value, rtol=1e-3, atol=1e-3)
     assert two.fused.view.t == 4 and (fused.rows.mu[:, 0] != 0).any()
+
+
+def test_the_fused_step_takes_no_kernel_of_absolute_differences(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its kernel values are Euclidean ones. Frequencies stay float64, and the plain step takes them so."""
+    generator, no = torch.Generator().manual_seed(0), lambda *_: pytest.fail("the fused step was asked")
+    kernel = BY_NAME["laplacian"](torch.tensor([1.3, 0.8, 2.0]), torch.tensor(1.7))
+    x, y = torch.randn(37, 3, generator=generator), torch.randn(37, generator=generator)
+    basis, support = Fourier(kernel, 90, seed=3), Support.build(kernel, x[:11])
+    problem = Training(Arrays(x, y), basis, Gaussian(torch.tensor(0.3)), Chevron(90), support)
+    settings = Settings(9, 26, iterations=30, control="kriging", draws="blocks")
+    assert Fused.of(problem, start(problem, settings), settings) is None
+    monkeypatch.setattr(B, "fusible", lambda _: True)
+    monkeypatch.setattr(cuda_step, "step", no)
+    blocks = B.Blocks.build(x, y[:, None], 0.3, basis, support, 9, 26)
+    assert blocks.known is None and blocks.omega.dtype == torch.float64
+    state = B.BlockState.zeros(blocks, 1)
+    B.stepper(blocks, state, 0.1)()
+    assert state.V.abs().max() > 0 and state.V.dtype == torch.float32
+    (pair, i), V = B.rows_of(blocks, torch.tensor(5)), torch.ones(26, 1)
+    wanted = basis.features(x, basis.columns(i)) @ V
+    torch.testing.assert_close(B.phi_v(blocks, x, pair, V), wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_products_run_on_the_device_of_their_inputs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from qsgp.hyperparameters.small_tables import (
     surely_better,
     widened,
 )
-from qsgp.kernels import Matern12, Matern32, Matern52, SquaredExponential, Tied, gram, hyperparameters
+from qsgp.kernels import Laplacian, Matern12, Matern32, Matern52, SquaredExponential, Tied, gram, hyperparameters
 from qsgp.likelihoods import Gaussian, Logistic
 from qsgp.solvers import closed_form
 from qsgp.solvers.closed_form import Sites, solve
@@ -38,7 +38,7 @@ def kernel_of(kind, lengthscale=1.5, d=3, variance=1.3):
     return kind(*hyperparameters(lengthscale, variance, d=d, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("kind", [*KERNELS, Matern12])
+@pytest.mark.parametrize("kind", [*KERNELS, Matern12, Laplacian])
 def test_the_quick_gram_matrix_and_its_slope(kind):
     x = rows_of(40, 3, lambda x: x[:, 0])[0]
     x[1], x[2] = x[0], x[0] + 1e-7

@@ -6,8 +6,9 @@ import torch
 from scipy import special, stats
 from torch import Tensor
 
+from qsgp.engine import l1
 from qsgp.interfaces import Kernel, SpectralKernel
-from qsgp.kernels import BY_NAME, Matern12, Product, SquaredExponential, Sum, Tied, hyperparameters
+from qsgp.kernels import BY_NAME, Laplacian, Matern12, Product, SquaredExponential, Sum, Tied, hyperparameters
 
 LENGTHSCALE, VARIANCE = [0.7, 1.3, 2.1], 1.9
 DEGREES = {"matern12": 1, "matern32": 3, "matern52": 5}  # 2 nu; the squared exponential is the limit
@@ -38,14 +39,20 @@ def correlation(name: str, r: np.ndarray) -> np.ndarray:
     """rho(r) from the Bessel form of the Matern family (Rasmussen & Williams, Eq. 4.14)."""
     if name == "rbf":
         return np.exp(-0.5 * r**2)
+    if name == "laplacian":
+        return np.exp(-r)
     nu = DEGREES[name] / 2
     s = np.sqrt(2 * nu) * np.where(r > 0, r, 1)
     return np.where(r > 0, 2 ** (1 - nu) / special.gamma(nu) * s**nu * special.kv(nu, s), 1)
 
 
+def distance(name: str, scaled: np.ndarray) -> np.ndarray:
+    return np.abs(scaled).sum(-1) if name == "laplacian" else np.sqrt((scaled**2).sum(-1))
+
+
 def textbook(name: str, x: Tensor, z: Tensor) -> np.ndarray:
     scaled = (x.double()[:, None].numpy() - z.double()[None].numpy()) / np.array(LENGTHSCALE)
-    return VARIANCE * correlation(name, np.sqrt((scaled**2).sum(-1)))
+    return VARIANCE * correlation(name, distance(name, scaled))
 
 
 @each_name
@@ -126,10 +133,14 @@ def test_float32_gradient_survives_near_duplicates(name: str, gap: float) -> Non
     assert torch.allclose(slopes[0], slopes[1], rtol=1e-3)
 
 
-def test_gradient_memory_does_not_grow_with_d() -> None:
+@pytest.mark.parametrize("kind", [Matern12, Laplacian])
+@pytest.mark.parametrize("compiler", [True, False])
+def test_gradient_memory_does_not_grow_with_d(kind: type, compiler: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """No a x b x d tensor, in either direction: 400 x 400 x 200 numbers would be 256 MB."""
+    if not compiler:
+        monkeypatch.setattr("qsgp.engine.l1.library", lambda: None)
     x = torch.randn(400, 200, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    kernel = Matern12(*hyperparameters(10.0, d=200, dtype=torch.float64))
+    kernel = kind(*hyperparameters(10.0, d=200, dtype=torch.float64))
     parameters = {key: value.requires_grad_() for key, value in kernel.parameters().items()}
     with torch.profiler.profile(profile_memory=True, acc_events=True) as profile:
         kernel.with_parameters(parameters)(x, x).sum().backward()
@@ -140,7 +151,7 @@ def test_gradient_memory_does_not_grow_with_d() -> None:
 def test_features_of_the_spectral_draw_converge_to_the_kernel(name: str) -> None:
     """E cos(w^T t) = rho(t) with variance (1 + rho(2 t)) / 2 - rho(t)^2: bias and rate, each within 5 deviations."""
     t = points(20) * torch.linspace(0.1, 3, 20, dtype=torch.float64)[:, None]
-    r = t.norm(dim=1).numpy()
+    r = distance(name, t.numpy())
     rho = torch.from_numpy(correlation(name, r))
     variance = (1 + torch.from_numpy(correlation(name, 2 * r))) / 2 - rho.square()
     seeds, draws = 10, 16_000
@@ -156,7 +167,8 @@ def test_features_of_the_spectral_draw_converge_to_the_kernel(name: str) -> None
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_each_coordinate_has_the_spectral_density(name: str, seed: int) -> None:
     omega = build(name).frequencies(seed, torch.arange(20_000))
-    cdf = stats.t(DEGREES[name]).cdf if name in DEGREES else stats.norm.cdf
+    degrees = DEGREES | {"laplacian": 1}
+    cdf = stats.t(degrees[name]).cdf if name in degrees else stats.norm.cdf
     assert min(stats.kstest(column.numpy(), cdf).pvalue for column in omega.mT) > 1e-6
 
 
@@ -181,6 +193,11 @@ GOLDEN = {
         ["399ab75f", "be9df8b3", "3fe7bbb2"],
         ["3fca612c", "3fe6456e", "be887416"],
         ["bf6defbd", "bff53e4f", "4029f104"],
+    ],
+    "laplacian": [
+        ["398f2646", "bf0b60ca", "3fdb0811"],
+        ["41a1fca2", "3f6c6389", "c06bd893"],
+        ["bf4ef7c8", "bfc33725", "4022d9ad"],
     ],
 }
 
@@ -221,9 +238,10 @@ def test_composites_add_and_multiply_and_prefix_their_parameters() -> None:
     assert torch.allclose(changed.parameters()["1.0.log_variance"], first.variance.log())
 
 
-def test_squared_exponential_is_the_product_of_its_factors() -> None:
-    kernel, x, z = build("rbf"), points(4), points(5, seed=1)
-    assert isinstance(kernel, SquaredExponential)
+@pytest.mark.parametrize("kind", [SquaredExponential, Laplacian])
+def test_a_kernel_is_the_product_of_its_factors(kind: type) -> None:
+    kernel, x, z = build(kind.name), points(4), points(5, seed=1)
+    assert isinstance(kernel, kind)
     parts = [kernel.factor(i)(x[:, i : i + 1], z[:, i : i + 1]) for i in range(3)]
     assert torch.allclose(kernel.variance * parts[0] * parts[1] * parts[2], kernel(x, z), rtol=1e-13)
 
@@ -266,6 +284,39 @@ def test_parameters_of_another_name_or_shape_are_refused() -> None:
         build("rbf").with_parameters({"log_lengthscale": torch.zeros(1)})
     with pytest.raises(ValueError, match="'2.log_variance'"):
         Sum((build("rbf"), build("rbf"))).with_parameters({"2.log_variance": torch.tensor(0.0)})
+
+
+@pytest.mark.parametrize("compiler", [True, False])
+@pytest.mark.parametrize("size", [(1, 1, 1), (5, 17, 3), (67, 300, 16), (130, 33, 5), (4, 520, 2)], ids=str)
+def test_absolute_differences_and_their_sums(
+    size: tuple[int, int, int], compiler: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One more and one less than the groups of rows and points of l1.c; the same for any number of threads."""
+    if not compiler:
+        monkeypatch.setattr("qsgp.engine.l1.library", lambda: None)
+    n, m, d = size
+    generator = torch.Generator().manual_seed(0)
+    X, Z, W = (torch.randn(*s, dtype=torch.float64, generator=generator) for s in ((n, d), (m, d), (m, n)))
+    found, W = [], W.mT
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            found.append((l1.distances(X, Z), l1.weighted(W, X, Z)))
+    finally:
+        torch.set_num_threads(before)
+    differences = (X[:, None] - Z[None]).abs()
+    assert torch.allclose(found[0][0], differences.sum(2), rtol=1e-13, atol=0)
+    assert torch.allclose(found[0][1], (W[:, :, None] * differences).sum((0, 1)), rtol=1e-11, atol=1e-11)
+    assert not compiler or all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+def test_the_slope_at_equal_inputs_is_flat() -> None:
+    """Along a line through a point the kernel has an edge there: neither side counts."""
+    x = torch.zeros(1, 3, dtype=torch.float64, requires_grad=True)
+    z = torch.tensor([[0.0, 1.0, -1.0]], dtype=torch.float64)
+    (slope,) = torch.autograd.grad(build("laplacian")(x, z).sum(), x)
+    assert slope[0, 0] == 0 and slope[0, 1] > 0 > slope[0, 2]
 
 
 def test_distances_far_from_the_origin_keep_their_digits():

@@ -117,7 +117,7 @@ def test_a_row_has_the_same_products_in_any_company(
     generator = torch.Generator().manual_seed(0)
     x, z, V = (torch.randn(*shape, generator=generator) for shape in ((10, 3), (900, 3), (900, 1)))
     ell, one = torch.full((3,), 1.5), torch.ones(())
-    drawn = engine.Drawn(seed=1, first=0, pairs=450, degrees=engine.KERNELS[kernel])
+    drawn = engine.drawn(BY_NAME[kernel](ell, one), seed=1, first=0, pairs=450)
 
     def products(rows: Tensor) -> tuple[Tensor, Tensor]:
         return engine.k_v(rows, z, V, ell, one, kernel=kernel), engine.phi_v(rows, drawn, V, ell, one)

@@ -33,6 +33,9 @@ TABLE = {"n_features": 40, "max_iter": 20, "random_state": 0}
 MODELS = {
     "closed form": QSGPRegressor(random_state=0, kernel="matern32"),
     "matern12": QSGPRegressor(random_state=0, kernel="matern12", learn_hyperparameters=False),
+    "laplacian": QSGPRegressor(random_state=0, kernel="laplacian"),
+    "laplacian, fourier": QSGPRegressor(basis="fourier", kernel="laplacian", **TABLE),
+    "laplacian, inducing": QSGPRegressor(basis="inducing", kernel="laplacian", **TABLE),
     "laplace, linear mean": QSGPRegressor(random_state=0, likelihood="laplace", mean="linear", kernel="rbf"),
     "fourier": QSGPRegressor(basis="fourier", **TABLE),
     "chevron": QSGPRegressor(basis="fourier", covariance="chevron", **TABLE),

@@ -208,6 +208,14 @@ def test_a_grid_is_not_stretched_by_one_row():
     assert error < 0.2 and 0.92 < coverage < 0.985
 
 
+@pytest.mark.filterwarnings("ignore:Training has not converged")
+@pytest.mark.parametrize(("asked", "wanted"), [("auto", "rbf"), ("laplacian", "laplacian")])
+def test_which_kernel_a_grid_takes(asked, wanted):
+    X = np.random.default_rng(0).normal(size=(300, 2))
+    model = QSGPRegressor(basis="grid", kernel=asked, n_features=60, max_iter=5, random_state=0).fit(X, X[:, 0] ** 2)
+    assert model.kernel_ == wanted
+
+
 def test_a_grid_whose_lengthscales_moved_comes_back_from_its_parts():
     basis = degenerate("grid")
     moved = replace(basis, kernel=replace(basis.kernel, lengthscale=1.3 * basis.kernel.lengthscale))

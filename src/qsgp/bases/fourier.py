@@ -14,7 +14,7 @@ from qsgp.interfaces import SpectralKernel
 
 
 class FourierColumns(NamedTuple):
-    omega: Float[Tensor, "i d"]  # unit-lengthscale frequencies
+    omega: Float[Tensor, "i d"]  # unit-lengthscale frequencies; heavy tails in float64 whatever the kernel is in
     phase: Float[Tensor, " i"]  # 0 for a cosine, pi / 2 for a sine
 
 
@@ -50,6 +50,12 @@ class Fourier:
                 f"Expected a kernel whose spectral density can be drawn, got {type(self.kernel).__name__}. "
                 "Give the kernel that method, or use inducing functions."
             )
+        if self.orthogonal and getattr(self.kernel, "norm", 2) != 2:
+            raise ValueError(
+                f"Expected a kernel of the Euclidean distance for orthogonal frequencies, got {self.kernel.name!r}, "
+                "whose frequencies favour the axes. Turned, they would be those of another kernel: use "
+                "orthogonal=False."
+            )
 
     @classmethod
     def restore(cls, kernel: SpectralKernel, header: dict[str, Any], tensors: dict[str, Tensor]) -> "Fourier":
@@ -73,14 +79,16 @@ class Fourier:
         dtype = self.kernel.lengthscale.dtype
         pair = index // 2
         omega = self._orthogonal(pair) if self.orthogonal else self.kernel.frequencies(self.seed, pair)
-        return FourierColumns(omega.to(dtype), (index % 2).to(dtype) * (math.pi / 2))
+        return FourierColumns(omega.to(engine.kept_dtype(self.kernel, dtype)), (index % 2).to(dtype) * (math.pi / 2))
 
     def features(self, x: Float[Tensor, "l d"], columns: FourierColumns) -> Float[Tensor, "l i"]:
         """sqrt(2 variance / m) cos(w^T x / lengthscale - phase): one matrix product, one cosine."""
         d = len(self.kernel.lengthscale)
         check_shape("x", x, (len(x), d), f"The kernel has {d} lengthscales: give it inputs of {d} columns.")
-        angle = torch.addmm(columns.phase, x / self.kernel.lengthscale, columns.omega.mT, beta=-1)
-        return (2 / self.m * self.kernel.variance).sqrt() * angle.cos()
+        omega, ell = columns.omega, self.kernel.lengthscale
+        scaled = (x.to(omega.dtype) if omega.dtype == torch.float64 else x) / ell
+        angle = torch.addmm(columns.phase.to(omega.dtype), scaled, omega.mT, beta=-1)
+        return (2 / self.m * self.kernel.variance).sqrt() * angle.cos().to(torch.result_type(x, ell))
 
     def phi_v(self, x: Float[Tensor, "l d"], V: Float[Tensor, "i c"], first: int = 0) -> Float[Tensor, "l c"]:
         """Phi V over the functions from the even number ``first`` on, without storing a feature."""

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from qsgp.checks import check_choice, check_rows, check_shape, check_tensor
 from qsgp.engine import cpu, reference
-from qsgp.engine.formulas import FORMULAS, KERNELS
-from qsgp.engine.frequencies import Drawn, Frequencies, drawn
+from qsgp.engine.formulas import FORMULAS, KERNELS, RADIAL
+from qsgp.engine.frequencies import Drawn, Frequencies, drawn, kept_dtype
 from qsgp.engine.gradients import Backend, Features, KernelProduct
 
 try:
@@ -25,7 +25,7 @@ except ImportError:  # no Triton: torch computes on the GPU as well
 PRECISIONS = ("default", "fast", "wide")
 BACKENDS = {"cpu": cpu, "cuda": cuda or reference}  # for float32; everything else takes the reference
 
-__all__ = ["FORMULAS", "KERNELS", "Drawn", "Frequencies", "drawn", "k_v", "phi_v", "phit_r"]
+__all__ = ["FORMULAS", "KERNELS", "RADIAL", "Drawn", "Frequencies", "drawn", "k_v", "kept_dtype", "phi_v", "phit_r"]
 
 
 def phi_v(
@@ -42,7 +42,8 @@ def phi_v(
 
     ``frequencies``: unit-lengthscale frequencies, a block in memory or ``Drawn``. ``total``: m of the basis when the
     block is part of it. ``precision``: "default" is float32, "fast" rounds every factor to 11 bits as tf32 does,
-    "wide" projects in float64 for frequencies with heavy tails (Drawn with one degree of freedom always does).
+    "wide" projects in float64 for frequencies with heavy tails (Drawn with one degree of freedom always does, and so
+    does a block in float64 for float32 inputs).
     Cost: one sine and one cosine per row and pair; memory beyond the output does not grow.
     """
     _check_columns("V", V, x)
@@ -76,7 +77,8 @@ def k_v(
     kernel: str = "rbf",
     precision: str = "default",
 ) -> Float[Tensor, "n c"]:
-    """K(X, Z) V with K_ab = variance * rho(|(x_a - z_b) / lengthscale|), accurate for near duplicates too.
+    """K(X, Z) V with K_ab = variance * rho(|(x_a - z_b) / lengthscale|), accurate for near duplicates too; the norm is
+    that of the kernel's formula.
 
     ``precision``: as for ``phi_v``; "wide" is "default" here.
     """
@@ -106,7 +108,7 @@ def _features(
         check_shape("frequencies", omega, (len(omega), x.shape[1]), f"The inputs have {x.shape[1]} columns.")
         _check_fixed("frequencies", omega)
         _check_columns("frequencies", omega, x, dtype=omega.dtype)
-    if drawn is not None and drawn.degrees == 1:
+    if (drawn is not None and drawn.degrees == 1) or (omega is not None and omega.dtype != x.dtype):
         precision = "wide"  # Cauchy: float32 would lose the angle of one feature in a thousand
     backend = cast(Backend, _backend(x, V) if len(frequencies) else reference)
     return Features.apply(backend, x, omega, drawn, V, lengthscale, precision, transpose)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from qsgp.atomic import removed_when_ended
 
-SOURCES = [str(Path(__file__).absolute().with_name(name)) for name in ("features.c", "kernels.c")]
+SOURCES = [str(Path(__file__).absolute().with_name(name)) for name in ("features.c", "kernels.c", "l1.c")]
 # No -ffast-math: it would remove the addition that rounds. What remains lets products and sums fuse.
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-Wno-psabi", "-shared", "-fPIC")
 PATIENCE = 10  # seconds for a compiler; ours needs half of one

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from qsgp.engine import reference
 from qsgp.engine.compiled import call, library, share
-from qsgp.engine.formulas import KERNELS
+from qsgp.engine.formulas import KERNELS, LAPLACIAN
 from qsgp.engine.frequencies import Drawn, Frequencies, numbers
 
 PAIRS, BLOCK, TILE, ROWS, LANES = 4096, 256, 32, 4, 16  # pairs of one call; the other numbers are those of the C files
 WIDE_ROWS = 256  # projected in float64 at a time
 CHUNK = 16_384  # rows of kernel products prepared at a time
 WIDTH = 16.0  # in units of q: where rounding of scaled inputs moves a kernel value by 1e-6
-INPUTS = 256  # of kernel products: beyond, distances are matrix products
+INPUTS = 256  # of kernel products: beyond, Euclidean distances are matrix products
 TURNS = 2.0**20  # beyond this many revolutions float32 says nothing about the angle
 
 
@@ -115,11 +115,12 @@ def k_v(
     kernel: str,
     precision: str = "default",
 ) -> Float[Tensor, "n c"]:
-    compiled = library()
-    if compiled is None or x.shape[1] > INPUTS or kernel not in KERNELS:
+    compiled, kind = library(), KERNELS.get(kernel)
+    if compiled is None or kind is None or (x.shape[1] > INPUTS and kind != LAPLACIAN):
         return reference.k_v(x, z, V, lengthscale, kernel, precision)
+    if kind == LAPLACIAN:
+        return _laplacian(compiled, x, z, V, lengthscale)
     # Scaled so that exp(-r^2 / 2) is 2^-q and exp(-sqrt(2 nu) r) is 2^-sqrt(q).
-    kind = KERNELS[kernel]
     sharpness = math.sqrt(kind) / math.log(2) if kind else math.sqrt(0.5 / math.log(2))
     scale, centre = sharpness / lengthscale.double(), z.double().mean(0)
     low, high = z.amin(0), z.amax(0)
@@ -135,6 +136,16 @@ def k_v(
         return torch.cat([_k_v(compiled, prepare(part), z, V, prepare, late, kind) for part in rows.split(CHUNK)])
 
     return _each_row_its_way(x, narrow, run)
+
+
+def _laplacian(
+    compiled: ctypes.CDLL, x: Float[Tensor, "n d"], z: Float[Tensor, "b d"], V: Tensor, lengthscale: Tensor
+) -> Float[Tensor, "n c"]:
+    """exp(-r) is 2^-q, q the sum of scale |x - z|. The product with the scale fuses with the sum, so it comes after the
+    difference for all rows: nothing is rounded that near duplicates differ by."""
+    scale = (1 / (math.log(2) * lengthscale.double())).float()
+    parts = (part.contiguous() for part in x.split(CHUNK))
+    return torch.cat([_k_v(compiled, part, z, V, Tensor.contiguous, scale, LAPLACIAN) for part in parts])
 
 
 def _each_row_its_way(

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from triton.runtime.errors import OutOfResources
 
-from qsgp.engine import cuda_features, cuda_kernels, reference
+from qsgp.engine import cuda_features, cuda_kernels, cuda_l1, reference
 from qsgp.engine.cuda_device import usable
-from qsgp.engine.formulas import KERNELS
+from qsgp.engine.formulas import RADIAL
 
 __all__ = ["k_v", "phi_v", "phit_r"]
 
@@ -33,10 +33,10 @@ def _guarded(product: Callable[..., Tensor], plain: Callable[..., Tensor]) -> Ca
 
 phi_v = _guarded(cuda_features.phi_v, reference.phi_v)
 phit_r = _guarded(cuda_features.phit_r, reference.phit_r)
-_k_v = _guarded(cuda_kernels.k_v, reference.k_v)
+_k_v = dict.fromkeys(RADIAL, _guarded(cuda_kernels.k_v, reference.k_v))
+_k_v["laplacian"] = _guarded(cuda_l1.k_v, reference.k_v)
 
 
 def k_v(x: Tensor, z: Tensor, V: Tensor, lengthscale: Tensor, kernel: str, precision: str = "default") -> Tensor:
     """Plain torch for a kernel that the Triton files have no formula for."""
-    product = _k_v if kernel in KERNELS else reference.k_v
-    return product(x, z, V, lengthscale, kernel, precision)
+    return _k_v.get(kernel, reference.k_v)(x, z, V, lengthscale, kernel, precision)

@@ -84,13 +84,13 @@ class _Operands:
     def inputs(self, part: slice) -> Operand:
         if self.last is None or self.last[0] != part:
             block = self.x[part]
-            data = _columns_first(block * self.factor) if self.wide else split(block, self.peak, factor=self.factor)
+            data = columns_first(block * self.factor) if self.wide else split(block, self.peak, factor=self.factor)
             self.last = part, Operand(data, len(block))
         return self.last[1]
 
     def frequencies(self, block: Frequencies) -> Operand:
         if self.wide:
-            data = _columns_first(numbers(block, self.x).double() / (2 * math.pi))
+            data = columns_first(numbers(block, self.x).double() / (2 * math.pi))
         elif isinstance(block, Drawn):
             data = draw(block, self.x.shape[1], self.peak)
         else:
@@ -98,7 +98,7 @@ class _Operands:
         return Operand(data, len(block))
 
 
-def _columns_first(source: Float[Tensor, "n d"]) -> Float[Tensor, "d padded"]:
+def columns_first(source: Float[Tensor, "n d"]) -> Float[Tensor, "d padded"]:
     return pad(source.mT, (0, padded(len(source)) - len(source)))
 
 

@@ -51,4 +51,10 @@ def drawn(kernel: SpectralKernel, seed: int, first: int, pairs: int) -> Frequenc
     if kernel.degrees is not None:
         return Drawn(seed, first, pairs, kernel.degrees)
     index = torch.arange(first, first + pairs, device=kernel.lengthscale.device)
-    return kernel.frequencies(seed, index).to(kernel.lengthscale)
+    return kernel.frequencies(seed, index).to(kept_dtype(kernel, kernel.lengthscale.dtype))
+
+
+def kept_dtype(kernel: SpectralKernel, dtype: torch.dtype) -> torch.dtype:
+    """What frequencies are kept in beside inputs of ``dtype``. Heavy tails stay in float64: rounded to float32, the
+    largest would lose their angle."""
+    return torch.float64 if getattr(kernel, "heavy", False) else dtype

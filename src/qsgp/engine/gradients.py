@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from qsgp.engine import l1
 from qsgp.engine.formulas import FORMULAS
 from qsgp.engine.frequencies import Drawn, Frequencies, numbers
 from qsgp.engine.reference import close, distances, projections
@@ -161,22 +162,27 @@ def _of_kernel(
     """Gradient of sum(R * K V): -2 / lengthscale_j^3 times the sum of W (x_j - z_j)^2, W = R V^T dk/d(r^2).
 
     The square is multiplied out, in float64 so that near duplicates do not cancel. That is not enough for a steep
-    kernel such as Matern-1/2, whose slope is 1 / r: its close pairs are taken by differences.
+    kernel such as Matern-1/2, whose slope is 1 / r: its close pairs are taken by differences. So are all pairs of a
+    kernel of absolute differences: -1 / lengthscale_j^2 times the sum of R V^T dk/dr |x_j - z_j|.
     """
     if not len(x) or not len(z):
         return torch.zeros_like(lengthscale)
     centre = z.double().mean(0)
     X, Z, R, V, ell = x.double() - centre, z.double() - centre, R.double(), V.double(), lengthscale.double()
-    total = torch.zeros_like(ell)
+    total, formula = torch.zeros_like(ell), FORMULAS[kernel]
     step = max(1, ROWS // len(z))
     for first in range(0, len(x), step):
         part = slice(first, first + step)
-        r = distances(X[part], Z, ell)
-        W = (R[part] @ V.mT).mul_(FORMULAS[kernel].slope(r))
-        if FORMULAS[kernel].steep:
+        r = distances(X[part], Z, ell, formula.norm)
+        W = R[part] @ V.mT
+        if formula.norm == 1:
+            total += l1.weighted(W.mul_(formula.derivative(r)), X[part], Z)
+            continue
+        W.mul_(formula.slope(r))
+        if formula.steep:
             total += _of_close(W, r, X[part], Z, ell)
         total += (W.sum(1) @ X[part].square()) + (W.sum(0) @ Z.square()) - 2 * (X[part] * (W @ Z)).sum(0)
-    return (-2 * total / ell**3).to(lengthscale.dtype)
+    return (-total / ell**2 if formula.norm == 1 else -2 * total / ell**3).to(lengthscale.dtype)
 
 
 def _of_close(W: Tensor, r: Tensor, X: Tensor, Z: Tensor, ell: Tensor) -> Float[Tensor, " d"]:

@@ -3,6 +3,8 @@
 
 #include "vectors.h"
 
+enum { LAPLACIAN = 2 }; /* of absolute differences; always with a scale */
+
 /* The smaller of both; what is not a number stays so */
 static inline __attribute__((always_inline)) vec at_most(vec u, float most) {
     ivec far = u > most;
@@ -24,9 +26,10 @@ static inline __attribute__((always_inline)) vec root(vec q) {
     return s;
 }
 
-/* kind: 2 nu of a Matern kernel, 0 for the squared exponential. Beyond 2^-126 values stay there, which is nothing. */
+/* kind: 2 nu of a Matern kernel, 0 for the squared exponential, LAPLACIAN. Beyond 2^-126 values stay there, which is
+   nothing. */
 static inline __attribute__((always_inline)) vec profile(vec q, size_t kind) {
-    if (kind == 0) return power(at_most(q, 126.0f));
+    if (kind == 0 || kind == LAPLACIAN) return power(at_most(q, 126.0f));
     vec u = at_most(root(q), 126.0f), e = power(u), s = 0.6931471806f * u;
     if (kind == 1) return e;
     return kind == 3 ? e + s * e : e + s * e + s * s * 0.3333333433f * e;
@@ -37,10 +40,22 @@ static inline void pointers(const float *x, size_t d, size_t row, size_t n, cons
     for (size_t r = 0; r < ROWS; r++) at[r] = x + (row + r < n ? row + r : n - 1) * d;
 }
 
-/* Kernel values of ROWS rows at two vectors of points */
-static inline __attribute__((always_inline)) void near(const float *const at[ROWS], const float *z, const float *scale,
-                                                       size_t d, size_t kind, vec k[ROWS][2]) {
-    vec q[ROWS][2] = {0};
+static inline __attribute__((always_inline)) vec size_of(vec u) { return (vec)((ivec)u & 0x7fffffff); }
+
+/* q of the Laplacian kernel: the product with the scale fuses with the sum, so it costs nothing to scale this late */
+static inline __attribute__((always_inline)) void sizes(const float *const at[ROWS], const float *z, const float *scale,
+                                                        size_t d, vec q[ROWS][2]) {
+    for (size_t c = 0; c < d; c++) {
+        vec z0 = *(const vec *)(z + 2 * c * LANES), z1 = *(const vec *)(z + (2 * c + 1) * LANES);
+        for (int r = 0; r < ROWS; r++) {
+            q[r][0] += scale[c] * size_of(at[r][c] - z0);
+            q[r][1] += scale[c] * size_of(at[r][c] - z1);
+        }
+    }
+}
+
+static inline __attribute__((always_inline)) void squares(const float *const at[ROWS], const float *z,
+                                                          const float *scale, size_t d, vec q[ROWS][2]) {
     for (size_t c = 0; c < d; c++) {
         vec z0 = *(const vec *)(z + 2 * c * LANES), z1 = *(const vec *)(z + (2 * c + 1) * LANES);
         for (int r = 0; r < ROWS; r++) {
@@ -50,6 +65,14 @@ static inline __attribute__((always_inline)) void near(const float *const at[ROW
             q[r][1] += b * b;
         }
     }
+}
+
+/* Kernel values of ROWS rows at two vectors of points */
+static inline __attribute__((always_inline)) void near(const float *const at[ROWS], const float *z, const float *scale,
+                                                       size_t d, size_t kind, vec k[ROWS][2]) {
+    vec q[ROWS][2] = {0};
+    if (kind == LAPLACIAN) sizes(at, z, scale, d, q);
+    else squares(at, z, scale, d, q);
     for (int r = 0; r < ROWS; r++)
         for (int h = 0; h < 2; h++) k[r][h] = profile(q[r][h], kind);
 }

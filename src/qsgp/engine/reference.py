@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
+from qsgp.engine import l1
 from qsgp.engine.formulas import FORMULAS
 from qsgp.engine.frequencies import Frequencies, numbers
 
@@ -84,11 +85,11 @@ def k_v(
 ) -> Float[Tensor, "n c"]:
     """Square tiles: of a few rows against all points, the points would be prepared for each. How points are cut does
     not depend on the rows, and sums are float64: a row has the same product in any company."""
-    side = math.isqrt(BLOCK_CUDA if x.is_cuda else BLOCK)
+    side, norm = math.isqrt(BLOCK_CUDA if x.is_cuda else BLOCK), FORMULAS[kernel].norm
     out = torch.zeros(len(x), V.shape[1], dtype=torch.float64, device=x.device)
     for points, own in zip(z.split(side), V.double().split(side), strict=True):
         for rows, part in zip(out.split(side), x.split(side), strict=True):
-            rows += profile(distances(part, points, lengthscale), kernel).double() @ own
+            rows += profile(distances(part, points, lengthscale, norm), kernel).double() @ own
     return out.to(V.dtype)
 
 
@@ -104,18 +105,20 @@ def profile(r: Float[Tensor, "*shape"], kernel: str) -> Float[Tensor, "*shape"]:
 
 
 def distances(
-    x: Float[Tensor, "n d"], z: Float[Tensor, "b d"], lengthscale: Float[Tensor, " d"]
+    x: Float[Tensor, "n d"], z: Float[Tensor, "b d"], lengthscale: Float[Tensor, " d"], norm: int = 2
 ) -> Float[Tensor, "n b"]:
-    """|(x - z) / lengthscale|, accurate for near duplicates.
+    """|(x - z) / lengthscale|, accurate for near duplicates; ``norm`` 1: the sum of absolute values, by differences.
 
     Float64 takes differences; float32 a float64 product of centred inputs, which is faster and loses less than they do.
     So does float64 on CUDA, where differences start a block of threads for every pair: there only close pairs, whose
     squares cancel, are taken by differences.
     """
-    if x.dtype == torch.float64 and not x.is_cuda:
+    if x.dtype == torch.float64 and not x.is_cuda and norm == 2:
         return torch.cdist(x / lengthscale, z / lengthscale, compute_mode="donot_use_mm_for_euclid_dist")
     centre, ell = z.double().mean(0), lengthscale.double()
     X, Z = (x.double() - centre) / ell, (z.double() - centre) / ell
+    if norm == 1:
+        return l1.distances(X, Z).to(x.dtype)
     norms = X.square().sum(1)[:, None] + Z.square().sum(1)
     r = torch.addmm(norms, X, Z.mT, alpha=-2).clamp_(min=0).sqrt_()
     return with_close(r, X, Z) if x.dtype == torch.float64 else r.to(x.dtype)

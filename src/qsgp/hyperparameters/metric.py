@@ -7,7 +7,7 @@ round. Here it becomes a map in front of a radial kernel, whose lengthscales the
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -32,10 +32,8 @@ class Directions(NamedTuple):
 
     def mapped(self, kernel: SpectralKernel) -> Mapped:
         """A radial ``kernel``, at these lengthscales."""
-        plain = kernel.kernel if isinstance(kernel, Mapped) else kernel
-        at = {"log_lengthscale": self.lengthscale.log(), "log_variance": plain.variance.log()}
-        resized = type(plain)(self.lengthscale, plain.variance)  # a direction may have been left out
-        return Mapped(resized.with_parameters(at), self.map)
+        plain: Any = kernel.kernel if isinstance(kernel, Mapped) else kernel
+        return Mapped(type(plain)(self.lengthscale, plain.variance), self.map)
 
 
 @torch.no_grad()

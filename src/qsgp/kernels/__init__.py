@@ -5,6 +5,7 @@ From outside the library `register` does the same as a decorator.
 
 from qsgp.kernels.compose import Product, Sum
 from qsgp.kernels.gram import gram
+from qsgp.kernels.laplacian import Laplacian
 from qsgp.kernels.mapped import Mapped
 from qsgp.kernels.matern import Matern12, Matern32, Matern52
 from qsgp.kernels.registry import BY_NAME, factorising, register
@@ -14,7 +15,7 @@ from qsgp.kernels.squared_exponential import SquaredExponential
 from qsgp.kernels.stationary import hyperparameters
 from qsgp.kernels.tied import Tied
 
-for _kernel in (SquaredExponential, Matern12, Matern32, Matern52):
+for _kernel in (SquaredExponential, Matern12, Matern32, Matern52, Laplacian):
     register(_kernel)
 
 AUTO = ("matern32", "rbf", "matern52")  # what kernel="auto" compares
@@ -22,6 +23,7 @@ AUTO = ("matern32", "rbf", "matern52")  # what kernel="auto" compares
 __all__ = [
     "AUTO",
     "BY_NAME",
+    "Laplacian",
     "Mapped",
     "Matern12",
     "Matern32",

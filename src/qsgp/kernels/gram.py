@@ -19,7 +19,8 @@ Profile = Callable[[Tensor], tuple[Tensor, Tensor]]  # rho(r) and -rho'(r) / r f
 
 
 def gram(kernel: Kernel, x: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
-    """kernel(x, x), differentiable in the kernel's parameters; quick in float64 for smooth kernels.
+    """kernel(x, x), differentiable in the kernel's parameters; quick in float64 for smooth kernels, and for the
+    Laplacian kernel, which always is.
 
     Distances come from products, so near duplicates lose digits of r, not of r^2: smooth kernels do not notice.
     """

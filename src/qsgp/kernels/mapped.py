@@ -23,6 +23,7 @@ class Mapped:
     map: Float[Tensor, "d k"]
 
     degrees: ClassVar[None] = None
+    norm: ClassVar[None] = None  # no distance of its own
 
     def __post_init__(self) -> None:
         remedy = "The map needs a column for each lengthscale of the kernel."

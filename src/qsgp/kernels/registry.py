@@ -34,9 +34,9 @@ _NEEDED = ("name", "words", "degrees", "profile", "frequencies", "diag", "parame
 def register(kernel: K) -> K:
     """Make a class of kernels known by its ``name``; to be used as a decorator.
 
-    The engine computes products by its ``profile``. Four more attributes are optional: ``slope``, ``value_and_slope``
-    and ``shape_of_slope`` make gradients and searches of hyperparameters faster, ``steep`` is for a kernel with an edge
-    at r = 0.
+    The engine computes products by its ``profile``. More attributes are optional: ``slope``, ``value_and_slope`` and
+    ``shape_of_slope`` make gradients and searches of hyperparameters faster, ``steep`` is for a kernel with an edge at
+    r = 0, ``norm`` = 1 for one of the sum of absolute differences, ``heavy`` for frequencies that float32 cannot hold.
     """
     lacking = [each for each in _NEEDED if not hasattr(kernel, each)]
     if lacking:
@@ -54,7 +54,7 @@ def register(kernel: K) -> K:
             setattr(kernel, method.__name__, method)
     BY_NAME[kernel.name] = kernel
     own = getattr(kernel, "slope", None)
-    FORMULAS[kernel.name] = Formula(kernel.profile, own, getattr(kernel, "steep", False))
+    FORMULAS[kernel.name] = Formula(kernel.profile, own, getattr(kernel, "steep", False), getattr(kernel, "norm", 2))
     return kernel
 
 

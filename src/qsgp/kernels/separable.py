@@ -47,13 +47,21 @@ class Separable:
     ) -> Float[Tensor, "a c"]:
         return self(x, z) @ V
 
+    @property
+    def heavy(self) -> bool:
+        return getattr(self.kind, "heavy", False)
+
     def factor(self, dimension: int) -> Kernel:
         """Of k / variance, a kernel of one input."""
         made: Kernel = self.kind(self.lengthscale[dimension : dimension + 1], torch.ones_like(self.variance))
         return made
 
     def frequencies(self, seed: int, index: Int[Tensor, " p"]) -> Float64[Tensor, "p d"]:
-        """Every input has a frequency of its own: Student t of the degrees of ``kind``, or normal where it has none."""
+        """Every input has a frequency of its own: Student t of the degrees of ``kind``, normal for 0 degrees, or what
+        ``kind`` draws for one input."""
         d, degrees = len(self.lengthscale), self.kind.degrees
+        if degrees is None:
+            factor: Any = self.factor(0)
+            return torch.cat([factor.frequencies(seed, d * index + i) for i in range(d)], 1)
         z = normals(seed, index, d * (1 + degrees)).unflatten(1, (d, 1 + degrees))
         return z[:, :, 0] * (degrees / z[:, :, 1:].square().sum(2)).sqrt() if degrees else z[:, :, 0]

@@ -25,6 +25,7 @@ class SpectralSum(Sum):
     kernels: tuple[SpectralKernel, ...]
 
     degrees: ClassVar[None] = None
+    norm: ClassVar[None] = None  # no distance of its own
 
     def with_parameters(self, parameters: Parameters) -> "SpectralSum":
         return SpectralSum(super().with_parameters(parameters).kernels)  # type: ignore[arg-type]

@@ -115,13 +115,17 @@ def with_parameters(kernel: K, parameters: Parameters) -> K:
 
 def scaled_distance(kernel: Stationary, x: Float[Tensor, "a d"], z: Float[Tensor, "b d"]) -> Float[Tensor, "a b"]:
     """r = |(x - z) / lengthscale|, differentiable in the lengthscale (and x, z), duplicates included."""
+    check_inputs(kernel, x, z)
+    # Only differences matter: about a common centre, dividing does not round away what inputs far from 0 differ by.
+    centre = z.detach().mean(0) if len(z) else 0.0
+    return _Distance.apply((x - centre) / kernel.lengthscale, (z - centre) / kernel.lengthscale)
+
+
+def check_inputs(kernel: Stationary, x: Tensor, z: Tensor) -> None:
     d = len(kernel.lengthscale)
     remedy = f"The kernel has {d} lengthscales: give it inputs of {d} columns."
     check_shape("x", x, (len(x), d), remedy)
     check_shape("z", z, (len(z), d), remedy)
-    # Only differences matter: about a common centre, dividing does not round away what inputs far from 0 differ by.
-    centre = z.detach().mean(0) if len(z) else 0.0
-    return _Distance.apply((x - centre) / kernel.lengthscale, (z - centre) / kernel.lengthscale)
 
 
 class _Distance(torch.autograd.Function):

@@ -253,12 +253,12 @@ class QSGPClassifier(_Classifier):
 
     Parameters
     ----------
-    kernel : {"auto", "rbf", "matern12", "matern32", "matern52"}, default="auto"
+    kernel : {"auto", "rbf", "matern12", "matern32", "matern52", "laplacian"}, default="auto"
         Kernel of the process. "auto" takes the best of "rbf", "matern32" and "matern52".
     basis : {"auto", "fourier", "inducing", "grid"}, default="auto"
         Basis functions in place of the kernel. With "auto" there are none, unless another keyword asks for them; then
-        they are random Fourier features. "grid" needs the kernel "rbf" and few inputs. Naming a basis skips the exact
-        solution.
+        they are random Fourier features. "grid" needs the kernel "rbf" or "laplacian" and few inputs. Naming a basis
+        skips the exact solution.
     n_features : int or "auto", default="auto"
         Number of basis functions. Naming it asks for Fourier features. "auto" is 2,048, fewer if `max_time` is short.
     covariance : {"auto", "meanfield", "chevron", "full", "support", "samples"}, default="auto"
@@ -367,7 +367,7 @@ class QSRVMClassifier(_Classifier):
 
     Parameters
     ----------
-    kernel : {"auto", "rbf", "matern12", "matern32", "matern52"}, default="auto"
+    kernel : {"auto", "rbf", "matern12", "matern32", "matern52", "laplacian"}, default="auto"
         Kernel of the process. "auto" takes the best of "rbf", "matern32" and "matern52".
     basis : {"auto"}, default="auto"
         Only "auto": the basis functions are kernel functions at the training rows.

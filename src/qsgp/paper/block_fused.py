@@ -43,7 +43,7 @@ class Fused:
             return None
         if state.k or state.outputs > 1 or state.table.stride(0) != 1 or state.sums.stride(0) != 1:
             return None
-        if not isinstance(basis, Fourier) or basis.kernel.name not in engine.KERNELS:
+        if not isinstance(basis, Fourier) or basis.kernel.name not in engine.RADIAL:
             return None
         x, y = source.take(rows)
         assert state.a is not None and sigma2 is not None

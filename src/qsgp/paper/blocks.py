@@ -67,13 +67,13 @@ class Blocks:
                 f"m_tilde = {m_tilde}. Pairs of cosine and sine stay together; orthogonal ones are not exchangeable."
             )
         x, Y, U = x.contiguous(), Y.contiguous(), support.U.contiguous()  # as kernels address them
-        omega = torch.empty(x.shape[1], basis.m // 2, dtype=x.dtype, device=x.device)
+        omega = x.new_empty(x.shape[1], basis.m // 2, dtype=engine.kept_dtype(basis.kernel, x.dtype))
         for part in torch.arange(basis.m // 2, device=x.device).split(1 << 18):
-            omega[:, part] = basis.kernel.frequencies(basis.seed, part).mT.to(x)
+            omega[:, part] = basis.kernel.frequencies(basis.seed, part).mT.to(omega)
         inverse = torch.cholesky_inverse(support.factor.double()).to(x)
         variance = float(basis.kernel.variance)
         known = None
-        if fusible(x) and site is None and basis.kernel.name in engine.KERNELS:
+        if fusible(x) and site is None and basis.kernel.name in engine.RADIAL:
             known = cuda_step.Known.of(x, omega, U, basis.kernel.lengthscale)
         sizes = (n_tilde, m_tilde // 2, variance, known)
         return cls(x, Y, sigma2, basis, omega, U, inverse, *sizes, site)
@@ -171,7 +171,7 @@ def step(blocks: Blocks, state: BlockState, batch: Draw, rate: float, decay: flo
 def stepper(blocks: Blocks, state: BlockState, rate: float, decay: float = 0.0) -> Callable[[], None]:
     """Draw and step as one call; on a GPU one replayed graph of fused kernels."""
     check_positive("rate", rate, "Steps go down the gradient; the paper's rate is 0.1.")
-    known = blocks.basis.kernel.name in engine.KERNELS
+    known = blocks.basis.kernel.name in engine.RADIAL
     fused = fusible(blocks.x) and blocks.site is None and known and cuda_step.suits(blocks, state.V.shape[1])
 
     def once() -> None:

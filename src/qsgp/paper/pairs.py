@@ -20,9 +20,10 @@ class Pairs:
 
     @classmethod
     def of(cls, basis: Fourier, like: Tensor, size: int) -> "Pairs":
-        omega = torch.empty(len(basis.kernel.lengthscale), basis.m // 2, dtype=like.dtype, device=like.device)
+        dtype = engine.kept_dtype(basis.kernel, like.dtype)
+        omega = like.new_empty(len(basis.kernel.lengthscale), basis.m // 2, dtype=dtype)
         for part in torch.arange(basis.m // 2, device=like.device).split(1 << 18):
-            omega[:, part] = basis.kernel.frequencies(basis.seed, part).mT.to(like)
+            omega[:, part] = basis.kernel.frequencies(basis.seed, part).mT.to(omega)
         return cls(omega, size)
 
     @property

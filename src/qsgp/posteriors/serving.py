@@ -11,7 +11,7 @@ from qsgp.posteriors.spread import Spread
 
 
 class ServedKernel(nn.Module):
-    """k(x, Z) by formulas whose squared distances are float64: the root of a cancelled difference stays small."""
+    """k(x, Z) by formulas whose distances are float64: the root of a cancelled difference stays small."""
 
     variance: Tensor
     lengthscale: Tensor
@@ -19,16 +19,26 @@ class ServedKernel(nn.Module):
 
     def __init__(self, kernel: Any, Z: Tensor) -> None:
         super().__init__()
-        self.profile = kernel.profile
+        self.profile, self.norm = kernel.profile, getattr(kernel, "norm", 2)
         self.register_buffer("lengthscale", kernel.lengthscale.double().cpu())
         self.register_buffer("variance", kernel.variance.double().cpu())
         self.register_buffer("Z", Z.double().cpu() / self.lengthscale)
 
     def forward(self, z: Tensor) -> Tensor:
         a = z.double() / self.lengthscale
-        square = (a.square().sum(1, keepdim=True) + self.Z.square().sum(1) - 2 * (a @ self.Z.mT)).clamp_min(0)
-        k = self.profile(square.sqrt())
-        return (self.variance * k).to(z.dtype)
+        r = self._absolute(a) if self.norm == 1 else self._euclidean(a)
+        return (self.variance * self.profile(r)).to(z.dtype)
+
+    def _euclidean(self, a: Tensor) -> Tensor:
+        square = a.square().sum(1, keepdim=True) + self.Z.square().sum(1) - 2 * (a @ self.Z.mT)
+        return square.clamp_min(0).sqrt()
+
+    def _absolute(self, a: Tensor) -> Tensor:
+        """One input at a time: all differences at once would be as many times larger than the result."""
+        r = torch.zeros_like(a[:, :1] * self.Z[:, 0])
+        for j in range(self.Z.shape[1]):
+            r = r + (a[:, j : j + 1] - self.Z[:, j]).abs()
+        return r
 
 
 class ServedMapped(nn.Module):
@@ -88,7 +98,8 @@ class ServedCosines(nn.Module):
         self.amplitude = float((2 / basis.m * basis.kernel.variance).sqrt())
 
     def forward(self, z: Tensor) -> Tensor:
-        return self.amplitude * torch.cos(z @ self.omega - self.phase)
+        angle = z.to(self.omega.dtype) @ self.omega - self.phase
+        return self.amplitude * torch.cos(angle).to(z.dtype)
 
 
 class ServedWhitened(nn.Module):

@@ -64,7 +64,8 @@ class Features:
             return cls(basis, x, m_tilde, precision)
         pairs = torch.arange(basis.m // 2, device=x.device)
         # orthogonal ones belong to groups: a part would make the groups at its ends twice, no more
-        omega = torch.cat([basis.columns(2 * part).omega.to(x) for part in pairs.split(1 << 16)])
+        like = x.new_empty(0, dtype=engine.kept_dtype(basis.kernel, x.dtype))
+        omega = torch.cat([basis.columns(2 * part).omega.to(like) for part in pairs.split(1 << 16)])
         return cls(basis, x, m_tilde, precision, omega)
 
     def blocks(self) -> Iterator[tuple[slice, engine.Frequencies]]:

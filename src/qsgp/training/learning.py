@@ -23,11 +23,12 @@ def learn(
 
 def asked(options: Options, n: int, most: int, spare: int = 0) -> Asked:
     """For ``n`` rows, from ``most`` of them, or from up to ``spare`` while there is time."""
-    # a grid wants a kernel that is a product over its inputs
-    one = factorising() if options.basis == "grid" else (options.kernel,)
+    kernels: tuple[str, ...] = AUTO if options.kernel == "auto" else (options.kernel,)
+    if options.basis == "grid":  # wants a kernel that is a product over its inputs
+        kernels = tuple(name for name in kernels if name in factorising())
     return Asked(
         likelihood=options.likelihood,
-        kernels=AUTO if one == ("auto",) else tuple(one),
+        kernels=kernels,
         most=most,
         spare=spare,
         closed_form=not options.wants_table(n),
