@@ -22,16 +22,27 @@ from qsgp.data.reading import find
 from qsgp.data.words import count
 from qsgp.likelihoods import BY_NAME
 from qsgp.models import ESTIMATORS
-from qsgp.models.keywords import kernels, likelihoods
+from qsgp.models.keywords import CHOICES, is_kernel, kernels, likelihoods
 
 _CALIBRATION = 0.1  # share of the rows
 _WATCHED = 1000
 if TYPE_CHECKING:
-    KernelName: TypeAlias = str
+    MetricName: TypeAlias = str
     LikelihoodName: TypeAlias = str
 else:  # typer reads the choices from the annotation
-    KernelName = Literal[kernels()]
+    _METRICS = "A lengthscale for each input (ard), or for learned directions (full)."
+    MetricName = Annotated[Literal[CHOICES["metric"]], typer.Option(help=_METRICS)]
     LikelihoodName = Literal[(*likelihoods(labels=False), *likelihoods(labels=True)[1:])]
+
+
+def _kernel(name: str) -> str:
+    if not is_kernel(name):
+        raise typer.BadParameter(f"{name!r} is none of {', '.join(kernels())}, nor a sum of these.")
+    return name
+
+
+_SUMS = f"{', '.join(kernels())}, or a sum: rbf+laplacian."
+KernelName: TypeAlias = Annotated[str, typer.Option(callback=_kernel, metavar="NAME", help=_SUMS)]
 
 
 def fit(
@@ -52,7 +63,8 @@ def fit(
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Correct intervals or probabilities by a tenth of the rows, kept apart.")
     ] = False,
-    kernel: Annotated[KernelName, typer.Option()] = "auto",
+    kernel: KernelName = "auto",
+    metric: MetricName = "auto",
     features: Annotated[int | None, typer.Option(min=1, help="Number of basis functions.")] = None,
     likelihood: Annotated[LikelihoodName, typer.Option()] = "auto",
     rvm: Annotated[bool, typer.Option("--rvm", help="A relevance vector machine: few rows carry the model.")] = False,
@@ -81,6 +93,7 @@ def fit(
     name = f"QS{'RVM' if rvm else 'GP'}{'Classifier' if data.task == 'classification' else 'Regressor'}"
     model = ESTIMATORS[name](
         kernel=kernel,
+        metric=metric,
         n_features=features or "auto",
         likelihood=likelihood,
         max_time=max_time,

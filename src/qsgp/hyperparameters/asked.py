@@ -18,6 +18,9 @@ class Asked:
     most: int = LEARN_POINTS  # rows of the last search
     spare: int = 0  # rows that it may take instead while there is time for them
     closed_form: bool = False  # a small table, all of whose rows the exact GP will know
+    metric: str = "ard"  # "auto": a linear map where it helps, "full": in any case
+    sums: bool = False  # of two kernels, where they help
+    sum_of: tuple[str, ...] = ()  # of these, in any case
     fixed: bool = False  # nothing is learned
     seed: int = 0
     device: str = "cpu"

@@ -7,15 +7,18 @@ from jaxtyping import Float
 from torch import Tensor
 
 from qsgp.interfaces import Kernel, Likelihood
-from qsgp.kernels import Tied
+from qsgp.kernels import Mapped, SpectralSum, Tied
 
 
 def lengthscale_prior(kernel: Kernel, likelihood: Likelihood | None = None) -> Float[Tensor, ""]:
     """Of tables beyond the closed form; whatever the noise."""
     if isinstance(kernel, Tied):
         return -0.5 * (kernel.log_scale / 1.5).square()
-    logs = [value for name, value in kernel.parameters().items() if is_lengthscale(name)]
-    return torch.stack([log_density_of_lengthscale(each) for each in logs]).sum()
+    if isinstance(kernel, SpectralSum):
+        return torch.stack([lengthscale_prior(term) for term in kernel.kernels]).sum()
+    if isinstance(kernel, Mapped):
+        return lengthscale_prior(kernel.kernel)
+    return log_density_of_lengthscale(kernel.parameters()["log_lengthscale"], getattr(kernel, "norm", 2))
 
 
 def is_lengthscale(name: str) -> bool:
@@ -23,7 +26,8 @@ def is_lengthscale(name: str) -> bool:
     return name.endswith("log_lengthscale")
 
 
-def log_density_of_lengthscale(log_lengthscale: Float[Tensor, " d"]) -> Float[Tensor, ""]:
-    """Log-normal about sqrt(d), wide: without it the evidence of few rows over many inputs fits noise."""
-    centre = 0.5 * math.log(len(log_lengthscale)) + 0.5
+def log_density_of_lengthscale(log_lengthscale: Float[Tensor, " d"], norm: int = 2) -> Float[Tensor, ""]:
+    """Log-normal about sqrt(d), wide: without it the evidence of few rows over many inputs fits noise. Sums of absolute
+    differences (``norm`` = 1) are of the size of d."""
+    centre = math.log(len(log_lengthscale)) / norm + 0.5
     return -0.5 * ((log_lengthscale - centre) / 1.5).square().sum()

@@ -1,9 +1,8 @@
 """What "auto" means for a kernel: its formula by evidence, its parameters from a subset of the rows."""
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -13,11 +12,12 @@ from qsgp.data.rows import Rows, some_rows
 from qsgp.hyperparameters import many_inputs
 from qsgp.hyperparameters.asked import LEARN_POINTS, Asked
 from qsgp.hyperparameters.few_rows import learn_small
-from qsgp.hyperparameters.first import COMPARED_POINTS, first_kernels, screened
+from qsgp.hyperparameters.first import COMPARED_POINTS, first_kernels, screened, unlearned
+from qsgp.hyperparameters.found import Found, best_of_each_formula, plain
+from qsgp.hyperparameters.geometry import Making, chosen
 from qsgp.hyperparameters.prior import lengthscale_prior
 from qsgp.hyperparameters.small_tables import Watch
 from qsgp.interfaces import Kernel, Likelihood
-from qsgp.kernels import Tied
 from qsgp.likelihoods import BY_NAME as LIKELIHOODS
 from qsgp.likelihoods import Gaussian, first_guess
 from qsgp.solvers.closed_form import Effort, density_of_others, fit_hyperparameters
@@ -28,6 +28,7 @@ _FEW_JUDGES = 500  # that say less than the evidence does
 _LITTLE_TIME = 10.0  # seconds of a CPU, in which kernels of 2,000 rows cannot be compared: as for small tables then
 _GROWTH = 1.41  # of the rows from search to search, while there is time: it costs thrice as much
 _LEAST_LEARNED = 4  # with fewer rows the evidence says nothing: keep the defaults
+_MAKING = 0.5  # of the time, at most, for kernels made of others
 _QUICK, _LAST = Effort(20, 1e-4), Effort(60, 1e-5)
 _COMPARING, _GROWING = Effort(16, 1e-4), Effort(8, 1e-4)
 
@@ -45,9 +46,10 @@ def learn(
     """
     noise = LIKELIHOODS[asked.likelihood]
     if asked.fixed or rows.n < _LEAST_LEARNED:
-        first = first_kernels(rows.x, asked.kernels, units)[0]
-        return _plain(first), first_guess(asked.likelihood)
-    hurried = watch.left() < _LITTLE_TIME and not noise.labels and asked.search_device == "cpu"
+        first = first_kernels(rows.x, asked.kernels, units)
+        return plain(unlearned(first, asked.sum_of)), first_guess(asked.likelihood)
+    little = watch.left() < _LITTLE_TIME and not noise.labels and asked.search_device == "cpu"
+    hurried = little and not (asked.sum_of or asked.metric == "full")
     if hurried and not noise.fixed_sites:
         # sites take rounds; the variance of errors says nearly as much
         kernel, numbers = learn_small(rows, replace(asked, likelihood=Gaussian.name), watch, units)
@@ -59,8 +61,8 @@ def learn(
     candidates = first_kernels(rows.x, asked.kernels, units)
     candidates = screened(candidates, rows, asked.seed) + candidates
     sites = first_guess(asked.likelihood)
-    best = Search(rows, asked, watch).best([Found(kernel, sites, 0.0) for kernel in candidates])
-    return on(_plain(best.kernel), "cpu"), on(best.likelihood, "cpu")
+    best = Search(rows, asked, watch).best([Found(kernel, sites) for kernel in candidates])
+    return on(plain(best.kernel), "cpu"), on(best.likelihood, "cpu")
 
 
 def _classes_of_many_inputs(
@@ -76,14 +78,6 @@ def _classes_of_many_inputs(
     return on(kernel, "cpu"), sites
 
 
-class Found(NamedTuple):
-    """Where a search has ended, and the evidence and prior there."""
-
-    kernel: Kernel
-    likelihood: Likelihood
-    value: float
-
-
 @dataclass(frozen=True)
 class Search:
     """Searches on more and more of the rows: every kernel goes on from where its last search has ended."""
@@ -96,10 +90,12 @@ class Search:
         """The best of the kernels where the evidence of as many rows as there is time for has led it."""
         asked, n, most = self.asked, self.rows.n, self.asked.most
         if len(found) > 1:
-            found = best_of_each_kernel(self.on_rows(found, min(most, self._few(_CHOOSE_POINTS)), _QUICK))
-        if most > self._few(LEARN_POINTS):
+            found = best_of_each_formula(self.on_rows(found, min(most, self._few(_CHOOSE_POINTS)), _QUICK))
+        if most <= self._few(LEARN_POINTS):
+            found = self.contenders(found)
+        else:
             # More rows can tell more of the function: rough kernels win later than smooth ones.
-            found = self.on_rows(found, self._few(LEARN_POINTS), _QUICK)
+            found = self.contenders(self.on_rows(found, self._few(LEARN_POINTS), _QUICK))
             count, effort, more = min(most, self._few(COMPARED_POINTS)), _COMPARING, True
             while more:
                 began = time.monotonic()
@@ -111,9 +107,17 @@ class Search:
             most = max(most, count)
         return self.on_rows(found[:1], most, _LAST)[0]
 
+    def contenders(self, found: list[Found]) -> list[Found]:
+        """What can be made of the best of these kernels, and the best plain one: rows left out will choose."""
+        asked, few = self.asked, self._few(LEARN_POINTS)
+        if asked.metric == "ard" and not asked.sums and not asked.sum_of:
+            return found
+        part = replace(self, watch=self.watch.within(_MAKING))
+        return chosen(found, Making(part.some, part.on_rows, few), asked)
+
     def on_rows(self, starts: list[Found], count: int, effort: Effort) -> list[Found]:
         """Every kernel from where its last search ended, on ``count`` rows; the best evidence first."""
-        part = self.taken(some_rows(self.rows.n, min(count, self.rows.n), self.asked.seed))
+        part = self.some(count)
         found, effort = list[Found](), effort._replace(late=self.watch.halt)
         for kernel, sites, _ in starts:
             if not self.watch.allows(part.n, 2):  # the rest, and the order, stay as they were
@@ -138,23 +142,15 @@ class Search:
 
         return sorted(found, key=density, reverse=True)
 
+    def some(self, count: int) -> Rows:
+        """The first ``count`` in the order of the seed, or all."""
+        return self.taken(some_rows(self.rows.n, min(count, self.rows.n), self.asked.seed))
+
     def taken(self, index: Int[Tensor, " i"]) -> Rows:
         return self.rows.take(index).to(self.asked.search_device, torch.float64)
 
     def _few(self, count: int) -> int:
         return self.asked.few(count, self.rows.Y.shape[1])
-
-
-def best_of_each_kernel(found: Sequence[Found]) -> list[Found]:
-    """In order of their evidence, one for each formula."""
-    kinds: dict[type, Found] = {}
-    for each in found:
-        kinds.setdefault(type(_plain(each.kernel)), each)
-    return list(kinds.values())
-
-
-def _plain(kernel: Kernel) -> Kernel:
-    return kernel.kernel if isinstance(kernel, Tied) else kernel
 
 
 def on(part: P, device: str) -> P:

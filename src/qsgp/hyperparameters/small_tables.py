@@ -48,6 +48,15 @@ class Watch:
     def allows(self, rows: int, evaluations: int = 1) -> bool:
         return not self.halt() and self.left() > evaluations * self._rate * (rows + _SMALL_ROWS) ** 3
 
+    def within(self, share: float) -> "Watch":
+        """That of a part of the work, which may take this share of the time."""
+        after = (1 - share) * self.left() if share < 1 else 0.0
+        if math.isinf(after):
+            return self
+        part = Watch(lambda: self.halt() or self.left() <= after, lambda: self.left() - after)
+        part._rate = self._rate
+        return part
+
     def over(self, rows: int, others: int = 0) -> Callable[[], bool]:
         """For a search on ``rows`` rows to ask before each of its evaluations, from which the time of one is known.
 

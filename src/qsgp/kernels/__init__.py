@@ -19,6 +19,7 @@ for _kernel in (SquaredExponential, Matern12, Matern32, Matern52, Laplacian):
     register(_kernel)
 
 AUTO = ("matern32", "rbf", "matern52")  # what kernel="auto" compares
+ROUGH = ("matern12", "laplacian")  # and where there are rows enough to tell
 
 __all__ = [
     "AUTO",
@@ -28,6 +29,7 @@ __all__ = [
     "Matern12",
     "Matern32",
     "Matern52",
+    "ROUGH",
     "Product",
     "Separable",
     "SpectralSum",

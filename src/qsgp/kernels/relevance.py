@@ -27,6 +27,12 @@ def effective_lengthscales(kernel: Any) -> Float64[Tensor, " d"]:
     return kernel.lengthscale.detach().double().cpu() if plain else 1 / metric(kernel).norm(dim=1).clamp_min(1e-12)
 
 
+def has_map(kernel: Any) -> bool:
+    """Whether a linear map stands in front of the kernel, or of a term of it."""
+    terms = kernel.kernels if isinstance(kernel, SpectralSum) else (kernel,)
+    return any(isinstance(term, Mapped) for term in terms)
+
+
 def words(name: str, known: dict[str, type[Any]]) -> str:
     """For people: the words of each term."""
     return " plus ".join(known[term].words for term in name.split("+"))

@@ -253,8 +253,13 @@ class QSGPClassifier(_Classifier):
 
     Parameters
     ----------
-    kernel : {"auto", "rbf", "matern12", "matern32", "matern52", "laplacian"}, default="auto"
-        Kernel of the process. "auto" takes the best of "rbf", "matern32" and "matern52".
+    kernel : {"auto", "rbf", "matern12", "matern32", "matern52", "laplacian"} or sum, default="auto"
+        Kernel of the process, or a sum of kernels such as "matern12+laplacian". "auto" takes the best of "rbf",
+        "matern32" and "matern52"; with more rows than the closed form takes also of "matern12", "laplacian" and sums.
+    metric : {"auto", "ard", "full"}, default="auto"
+        What distances are made of. "ard": a lengthscale for each input. "full": a lengthscale for each of some linear
+        combinations of the inputs, learned from the directions in which the function changes. "auto": with more rows
+        than the closed form takes, whichever predicts rows that nothing was learned from better.
     basis : {"auto", "fourier", "inducing", "grid"}, default="auto"
         Basis functions in place of the kernel. With "auto" there are none, unless another keyword asks for them; then
         they are random Fourier features. "grid" needs the kernel "rbf" or "laplacian" and few inputs. Naming a basis
@@ -312,7 +317,10 @@ class QSGPClassifier(_Classifier):
     kernel_ : str
         Name of the kernel.
     lengthscale_ : ndarray of shape (n_features_in_,)
-        Lengthscale of each input, in the unit of the input.
+        How far each input alone must change for the function to change, in the unit of the input.
+    metric_ : ndarray of shape (n_features_in_, n_directions)
+        The linear map in front of the kernel: distances are those of rows times this matrix. Its columns are the
+        directions, in units of their lengthscales; for a sum those of all terms.
     signal_variance_ : float
         Variance of the function behind the probabilities, before it has seen data.
     n_iter_ : int
@@ -367,8 +375,13 @@ class QSRVMClassifier(_Classifier):
 
     Parameters
     ----------
-    kernel : {"auto", "rbf", "matern12", "matern32", "matern52", "laplacian"}, default="auto"
-        Kernel of the process. "auto" takes the best of "rbf", "matern32" and "matern52".
+    kernel : {"auto", "rbf", "matern12", "matern32", "matern52", "laplacian"} or sum, default="auto"
+        Kernel of the process, or a sum of kernels such as "matern12+laplacian". "auto" takes the best of "rbf",
+        "matern32" and "matern52"; with more rows than the closed form takes also of "matern12", "laplacian" and sums.
+    metric : {"auto", "ard", "full"}, default="auto"
+        What distances are made of. "ard": a lengthscale for each input. "full": a lengthscale for each of some linear
+        combinations of the inputs, learned from the directions in which the function changes. "auto": with more rows
+        than the closed form takes, whichever predicts rows that nothing was learned from better.
     basis : {"auto"}, default="auto"
         Only "auto": the basis functions are kernel functions at the training rows.
     n_features : int or "auto", default="auto"
@@ -424,7 +437,10 @@ class QSRVMClassifier(_Classifier):
     kernel_ : str
         Name of the kernel.
     lengthscale_ : ndarray of shape (n_features_in_,)
-        Lengthscale of each input, in the unit of the input.
+        How far each input alone must change for the function to change, in the unit of the input.
+    metric_ : ndarray of shape (n_features_in_, n_directions)
+        The linear map in front of the kernel: distances are those of rows times this matrix. Its columns are the
+        directions, in units of their lengthscales; for a sum those of all terms.
     signal_variance_ : float
         Variance of the function behind the probabilities, before it has seen data.
     relevance_ : ndarray of int

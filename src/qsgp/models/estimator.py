@@ -28,7 +28,7 @@ from qsgp.data.rows import Rows
 from qsgp.data.scaling import Scaling
 from qsgp.data.tables import as_array_like, as_target, check_inputs, check_weights, dense
 from qsgp.files import write_model
-from qsgp.kernels.relevance import effective_lengthscales, metric
+from qsgp.kernels.relevance import effective_lengthscales, has_map, metric
 from qsgp.models.callbacks import CallbackSupportMixin, Watch
 from qsgp.models.keywords import read_options
 from qsgp.models.stored import contents
@@ -101,7 +101,6 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
     # what `fit` sets; documented with each estimator
     kernel_: str
     lengthscale_: np.ndarray
-    metric_: np.ndarray
     signal_variance_: float | np.ndarray
     n_iter_: int
     n_features_in_: int
@@ -121,6 +120,7 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         self,
         *,
         kernel: str = "auto",
+        metric: str = "auto",
         basis: str = "auto",
         n_features: int | str = "auto",
         covariance: str = "auto",
@@ -143,6 +143,7 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> None:
         self.kernel = kernel
+        self.metric = metric
         self.basis = basis
         self.n_features = n_features
         self.covariance = covariance
@@ -304,7 +305,12 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         header, tensors = self._posterior.parts()
         rows = {"rows": len(tensors["x"])} if "x" in tensors else {}
         support = {"support_points": len(tensors["U"])} if "U" in tensors else {}
-        return header | rows | support
+        return header | rows | support | {"metric": "full" if has_map(self._posterior.kernel) else "ard"}
+
+    @property
+    def metric_(self) -> np.ndarray:
+        """The linear map in front of the kernel: a column for each direction, in units of its lengthscale."""
+        return np.asarray(metric(self._posterior.kernel).numpy() / self._scaling.x_scale[:, None])
 
     @property
     def input_scale_(self) -> np.ndarray:
@@ -433,7 +439,6 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
             "n_iter_": max(iterations, 1),
             "kernel_": kernel.name,
             "lengthscale_": effective_lengthscales(kernel).numpy() * scaling.x_scale,
-            "metric_": metric(kernel).numpy() / scaling.x_scale[:, None],
             "signal_variance_": float(kernel.variance) * unit,
         }
         if sites.noise_variance is not None:

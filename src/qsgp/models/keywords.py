@@ -22,6 +22,7 @@ N = TypeVar("N", None, int)
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "basis": ("auto", "fourier", "inducing", "grid"),
+    "metric": ("auto", "ard", "full"),
     "covariance": ("auto", "meanfield", "chevron", "full", "support", "samples"),
     "optimizer": ("auto", "adagrad", "preconditioned"),
     "dtype": ("float32", "float64"),
@@ -34,6 +35,11 @@ def kernels() -> tuple[str, ...]:
     return ("auto", *KERNELS)
 
 
+def is_kernel(name: Any) -> bool:
+    """One of the choices, or a sum of kernels such as "matern12+laplacian"."""
+    return name == "auto" or (isinstance(name, str) and set(name.split("+")) <= set(KERNELS))
+
+
 def likelihoods(*, labels: bool) -> tuple[str, ...]:
     """Choices of ``likelihood`` for classes (``labels``) or numbers."""
     return ("auto", *likelihood_names(labels=labels))
@@ -41,19 +47,8 @@ def likelihoods(*, labels: bool) -> tuple[str, ...]:
 
 def read_options(estimator: Any) -> Options:
     """The keywords as `Options`; an error names the first that cannot be meant."""
-    known = {"kernel": kernels(), "likelihood": likelihoods(labels=estimator._labels)}
-    for name, choices in (known | CHOICES).items():
-        value = getattr(estimator, name)
-        if not isinstance(value, str) or value not in choices:
-            raise ValueError(
-                f"Expected {name} among {', '.join(map(repr, choices))}, got {value!r}. Choose one of these."
-            )
-    products = factorising()
-    if estimator.basis == "grid" and estimator.kernel not in ("auto", *products):
-        possible = " or ".join(f"{name!r}" for name in products)
-        raise ValueError(
-            f"Expected kernel={possible} with basis='grid', got {estimator.kernel!r}. Use {possible} or 'auto'."
-        )
+    _check_words(estimator)
+    _check_grid(estimator)
     if not isinstance(estimator.learn_hyperparameters, bool | np.bool_):
         raise ValueError(f"Expected learn_hyperparameters True or False, got {estimator.learn_hyperparameters!r}.")
     if estimator._relevance and estimator.covariance not in ("auto", "meanfield"):
@@ -74,6 +69,7 @@ def read_options(estimator: Any) -> Options:
     return Options(
         likelihood=likelihood_of(estimator),
         kernel=estimator.kernel,
+        metric=estimator.metric,
         basis=estimator.basis,
         covariance=estimator.covariance,
         dense_columns=count(estimator, "dense_columns", 10) if estimator.covariance == "chevron" else 0,
@@ -93,6 +89,33 @@ def read_options(estimator: Any) -> Options:
         support_points=count(estimator, "support_points", None),
         max_iter=count(estimator, "max_iter", None),
     )
+
+
+def _check_words(estimator: Any) -> None:
+    known = {"kernel": kernels(), "likelihood": likelihoods(labels=estimator._labels)}
+    for name, choices in (known | CHOICES).items():
+        value = getattr(estimator, name)
+        if name == "kernel" and is_kernel(value):
+            continue
+        if not isinstance(value, str) or value not in choices:
+            raise ValueError(
+                f"Expected {name} among {', '.join(map(repr, choices))}, got {value!r}. Choose one of these."
+            )
+
+
+def _check_grid(estimator: Any) -> None:
+    """Its functions are products over the inputs as they are."""
+    products = factorising()
+    if estimator.basis == "grid" and estimator.kernel not in ("auto", *products):
+        possible = " or ".join(f"{name!r}" for name in products)
+        raise ValueError(
+            f"Expected kernel={possible} with basis='grid', got {estimator.kernel!r}. Use {possible} or 'auto'."
+        )
+    if estimator.basis == "grid" and estimator.metric == "full":
+        raise ValueError(
+            "Expected metric 'auto' or 'ard' with basis='grid', got 'full'. A grid needs a product over the inputs as "
+            "they are; take another basis for a learned metric."
+        )
 
 
 def _check_rows_covariance(estimator: Any) -> None:

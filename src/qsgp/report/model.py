@@ -22,8 +22,7 @@ _BASES = {
 def in_words(model: Any, target: str) -> list[str]:
     """One line each: kind and kernel, what was solved, noise, training, memory, recalibration."""
     header, likelihood = model.posterior_, LIKELIHOODS[model.likelihood_]
-    d, directions = model.metric_.shape
-    each = "input" if np.count_nonzero(model.metric_) == d == directions else "direction of a learned metric"
+    each = "direction of a learned metric" if header["metric"] == "full" else "input"
     lines = [f"Kernel: {words(model.kernel_, KERNELS)}, with one lengthscale for each {each}."]
     lines.append(_what(model, header))
     if model.mean == "linear":

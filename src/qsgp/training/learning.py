@@ -1,5 +1,7 @@
 """What the search for hyperparameters is asked for by the keywords of a model."""
 
+from dataclasses import replace
+
 from jaxtyping import Float
 from torch import Tensor
 
@@ -9,8 +11,11 @@ from qsgp.hyperparameters.asked import Asked
 from qsgp.hyperparameters.small_tables import Watch
 from qsgp.interfaces import Kernel, Likelihood
 from qsgp.interrupt import Halt
-from qsgp.kernels import AUTO, factorising
+from qsgp.kernels import AUTO, ROUGH, factorising
 from qsgp.training.options import Options, Sizes
+from qsgp.training.sizes import FEATURES_SOLVED, ROWS
+
+MADE_OF_OTHERS = (ROWS, FEATURES_SOLVED)  # roads whose searches see thousands of rows
 
 
 def learn(
@@ -18,12 +23,18 @@ def learn(
 ) -> tuple[Kernel, Likelihood]:
     """Kernel and likelihood for these rows, within the time of ``halt``; ``units`` of the inputs as they came."""
     wanted = asked(options, rows.n, sizes.learn_points, sizes.learn_most)
+    if sizes.road in MADE_OF_OTHERS:
+        wanted = replace(wanted, metric=options.metric)
+        if options.kernel == "auto":
+            wanted = replace(wanted, kernels=(*AUTO, *ROUGH), sums=True)
     return search.learn(rows, wanted, Watch(halt, lambda: halt.left), units)
 
 
 def asked(options: Options, n: int, most: int, spare: int = 0) -> Asked:
     """For ``n`` rows, from ``most`` of them, or from up to ``spare`` while there is time."""
-    kernels: tuple[str, ...] = AUTO if options.kernel == "auto" else (options.kernel,)
+    terms = tuple(options.kernel.split("+"))
+    kernels = AUTO if options.kernel == "auto" else tuple(dict.fromkeys(terms))
+    made = len(terms) > 1 or options.metric == "full"
     if options.basis == "grid":  # wants a kernel that is a product over its inputs
         kernels = tuple(name for name in kernels if name in factorising())
     return Asked(
@@ -31,7 +42,9 @@ def asked(options: Options, n: int, most: int, spare: int = 0) -> Asked:
         kernels=kernels,
         most=most,
         spare=spare,
-        closed_form=not options.wants_table(n),
+        metric="full" if options.metric == "full" else "ard",
+        sum_of=terms if len(terms) > 1 else (),
+        closed_form=not options.wants_table(n) and not made,
         fixed=not options.learn_hyperparameters,
         seed=options.seed,
         device=options.device,

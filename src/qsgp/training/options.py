@@ -78,6 +78,7 @@ class Options:
 
     likelihood: str = "gaussian"
     kernel: str = "auto"
+    metric: str = "auto"
     basis: str = "auto"
     n_features: int | None = None
     covariance: str = "auto"
