@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from qsgp.data.rows import Rows
 from qsgp.engine import FORMULAS
 from qsgp.hyperparameters.asked import Asked
-from qsgp.hyperparameters.found import NOT_YET, Found, OnRows, best_of_each_formula, formula
+from qsgp.hyperparameters.found import NOT_YET, Found, OnRows, best_of_each_formula, formula, plain
 from qsgp.hyperparameters.metric import AT_MOST, directions
 from qsgp.kernels import Mapped, SpectralSum
 from qsgp.solvers.closed_form import Effort
@@ -109,5 +109,5 @@ def _ordered(found: list[Found]) -> list[Found]:
 
 
 def _inner(found: Found) -> Any:
-    kernel: Any = found.kernel
+    kernel: Any = plain(found.kernel)
     return kernel.kernel if isinstance(kernel, Mapped) else kernel

@@ -20,6 +20,7 @@ from qsgp.kernels import Mapped
 from qsgp.kernels.gram import gram
 
 AT_MOST = 2000  # rows at which gradients are taken
+MOST = 128  # directions of very many inputs
 LEAST_SHARE = 1e-4  # of the loudest direction: quieter ones are as good as left out
 LONGEST = 100.0  # first lengthscale of a direction that hardly matters, in its deviations
 
@@ -47,7 +48,7 @@ def directions(kernel: Kernel, likelihood: Likelihood, rows: Rows) -> Directions
     size, U = torch.linalg.eigh(M)
     size, U = size.flip(0).clamp_min(0), U.flip(1)
     loud = size > LEAST_SHARE**2 * size[0]
-    loud[0] = True
+    loud[0], loud[MOST:] = True, False
     map_ = U[:, loud] * (size[loud] / size[0].clamp_min(1e-300)).sqrt()
     spread = (rows.x @ map_).std(0, correction=0).clamp_min(1e-12)
     lengthscale = math.sqrt(rows.x.shape[1]) * spread.max() / spread

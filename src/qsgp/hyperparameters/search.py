@@ -18,8 +18,9 @@ from qsgp.hyperparameters.geometry import Making, chosen
 from qsgp.hyperparameters.prior import lengthscale_prior
 from qsgp.hyperparameters.small_tables import Watch
 from qsgp.interfaces import Kernel, Likelihood
+from qsgp.kernels import ROUGH
 from qsgp.likelihoods import BY_NAME as LIKELIHOODS
-from qsgp.likelihoods import Gaussian, first_guess
+from qsgp.likelihoods import Gaussian, LabelsAsNumbers, first_guess
 from qsgp.solvers.closed_form import Effort, density_of_others, fit_hyperparameters
 
 _CHOOSE_POINTS = 400  # kernels are first compared on this many rows, of p factors 1 / sqrt(p) as many
@@ -44,6 +45,14 @@ def learn(
     ``watch``. With Gaussian noise and rows beyond those, the kernel is the one that predicts these best. Tables for the
     closed form have a road of their own (`few_rows`). ``units``: what 1 of each standardised input was before.
     """
+    if asked.likelihood == LabelsAsNumbers.name:
+        kernel, numbers = learn(rows, replace(asked, likelihood=Gaussian.name), watch, units)
+        assert numbers.noise_variance is not None
+        return kernel, LabelsAsNumbers(numbers.noise_variance)
+    if rows.x.shape[1] > many_inputs.MANY:  # proportions are given, and rough kernels take the time of smooth ones
+        smooth = tuple(name for name in asked.kernels if name not in ROUGH)
+        asked = replace(asked, sums=False, metric="full" if asked.metric == "full" else "ard")
+        asked = replace(asked, kernels=smooth or asked.kernels)
     noise = LIKELIHOODS[asked.likelihood]
     if asked.fixed or rows.n < _LEAST_LEARNED:
         first = first_kernels(rows.x, asked.kernels, units)

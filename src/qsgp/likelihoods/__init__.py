@@ -6,9 +6,20 @@ From outside the library `register` does the same as a decorator.
 from qsgp.likelihoods.gaussian import Gaussian
 from qsgp.likelihoods.laplace import Laplace
 from qsgp.likelihoods.logistic import Logistic, sufficient_points
+from qsgp.likelihoods.numbers import LabelsAsNumbers
 from qsgp.likelihoods.registry import BY_NAME, first_guess, names, register
 
-for _likelihood in (Gaussian, Laplace, Logistic):
+for _likelihood in (Gaussian, Laplace, Logistic, LabelsAsNumbers):
     register(_likelihood)
 
-__all__ = ["BY_NAME", "Gaussian", "Laplace", "Logistic", "first_guess", "names", "register", "sufficient_points"]
+__all__ = [
+    "BY_NAME",
+    "Gaussian",
+    "LabelsAsNumbers",
+    "Laplace",
+    "Logistic",
+    "first_guess",
+    "names",
+    "register",
+    "sufficient_points",
+]

@@ -39,7 +39,11 @@ def register(likelihood: L) -> L:
 
 def names(*, labels: bool) -> tuple[str, ...]:
     """Those of classifiers or of regressors; the first is what "auto" means."""
-    return tuple(name for name, likelihood in BY_NAME.items() if likelihood.labels == labels)
+    return tuple(
+        name
+        for name, likelihood in BY_NAME.items()
+        if likelihood.labels == labels and not getattr(likelihood, "trains_only", False)
+    )
 
 
 def first_guess(name: str) -> Likelihood:
@@ -47,7 +51,7 @@ def first_guess(name: str) -> Likelihood:
     likelihood = BY_NAME[name]
     made: Likelihood = (
         likelihood()
-        if likelihood.labels
+        if likelihood.labels and not likelihood.fixed_sites
         else likelihood.of_noise(torch.tensor(likelihood.first_noise, dtype=torch.float64))
     )
     return made

@@ -164,6 +164,7 @@ class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         levels, found = probabilities(q, "q", "Give 0.5 for the median, or a list of levels."), []
         for rows in self._blocks(X):
             latent = self._latent(rows)
+            latent = (latent[0] + self._scaling.y_mean, latent[1])
             values = [self._sites().quantile(float(p), *latent) for p in levels]
             if self._calibration is not None:
                 values = [self._calibration(value) for value in values]
@@ -188,12 +189,14 @@ class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         if not self._posterior.one_variance:
             return self.classes_[self.predict_proba(X).argmax(1)]
         # No variance moves a probability across a half, or past that of a class with the same variance.
-        p = np.concatenate([torch.sigmoid(self._mean(rows)).numpy() for rows in self._blocks(X)])
+        offset = torch.tensor(self._scaling.y_mean)
+        p = np.concatenate([torch.sigmoid(self._mean(rows) + offset).numpy() for rows in self._blocks(X)])
         return self.classes_[p.argmax(1) if p.shape[1] > 1 else (p[:, 0] > 0.5).astype(int)]
 
     def _against_others(self, rows: np.ndarray) -> np.ndarray:
         """The probability of each class (of the second, if there are two) against all others, before calibration."""
-        found: np.ndarray = self._sites().moments(*self._latent(rows))[0].numpy()
+        mean, variance = self._latent(rows)
+        found: np.ndarray = self._sites().moments(mean + self._scaling.y_mean, variance)[0].numpy()
         return found
 
     def log_density(self, X: Any, y: Any) -> np.ndarray:

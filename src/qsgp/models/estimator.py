@@ -31,11 +31,12 @@ from qsgp.files import write_model
 from qsgp.kernels.relevance import effective_lengthscales, has_map, metric
 from qsgp.models.callbacks import CallbackSupportMixin, Watch
 from qsgp.models.keywords import read_options
+from qsgp.models.log_odds import as_log_odds
 from qsgp.models.stored import contents
 from qsgp.posteriors.export import Serving, export
 from qsgp.posteriors.posteriors import ClosedForm, Posterior
 from qsgp.training.options import SMALL, Options
-from qsgp.training.plan import Plan, make_plan
+from qsgp.training.plan import Plan, make_plan, takes_labels_for_numbers
 from qsgp.training.portions import (
     Accumulated,
     check_portions,
@@ -391,6 +392,8 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         if self.verbose:
             print(plan)
         scaling = Scaling.of(X, Y, weight, scale_y=scale_y, linear=self.mean == "linear")
+        if takes_labels_for_numbers(plan, options):
+            scaling = replace(scaling, y_mean=weight @ Y / weight.sum())
         x, targets = scaling.standardised(X, Y, np.dtype(plan.dtype))
         watch = Watch(self, *given)
 
@@ -427,6 +430,7 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
 
     def _as_fitted(self, scaling: Scaling, posterior: Posterior, iterations: int) -> dict[str, Any]:
         """The attributes of a model with this posterior; hyperparameters in the units of the data."""
+        scaling, posterior = as_log_odds(scaling, posterior)
         kernel: Any = posterior.kernel
         sites = posterior.likelihood
         unit = np.square(scaling.y_scale)

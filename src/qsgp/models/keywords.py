@@ -82,6 +82,7 @@ def read_options(estimator: Any) -> Options:
         dtype=getattr(torch, estimator.dtype),
         seed=seed(estimator),
         relevance=estimator._relevance,
+        by_numbers=estimator._labels and estimator.likelihood == "auto" and not estimator._relevance,
         checkpoint=folder(estimator.checkpoint),
         n_features=count(estimator, "n_features", None),
         batch_points=count(estimator, "batch_points", None),

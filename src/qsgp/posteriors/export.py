@@ -46,7 +46,8 @@ class Serving(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         z = (x - self.x_mean) / self.x_scale
-        mean, variance = self.likelihood.moments(*self.latent(_within(z, FAR)))
+        f, spread = self.latent(_within(z, FAR))
+        mean, variance = self.likelihood.moments(f + self.y_mean if self.classes is not None else f, spread)
         if self.classes is not None:
             p = torch.cat([1 - mean, mean], 1) if self.classes == 2 else mean
             return (p / p.sum(1, keepdim=True),)

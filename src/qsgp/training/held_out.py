@@ -8,6 +8,7 @@ from torch import Tensor
 
 from qsgp.data.rows import Rows
 from qsgp.interfaces import Likelihood
+from qsgp.likelihoods import LabelsAsNumbers
 from qsgp.posteriors.posteriors import FourierWeights, KernelFunctionsAtRows
 from qsgp.solvers.pathwise import blended
 from qsgp.training.trained import Record
@@ -75,7 +76,8 @@ def raised(
     variance: Float[Tensor, "h g"],
     weight: Float[Tensor, " h"],
 ) -> Likelihood:
-    """With the noise under which rows held out are most probable, never less than what the evidence said.
+    """With the noise under which rows held out are most probable, never less than what the evidence said; of labels
+    taken for numbers, with the scale of their log odds.
 
     Evidence of some rows may take a function for noise-free that has jumps, as targets of a few levels have: intervals
     would be far too narrow. The mean does not suffer and keeps its noise.
@@ -83,7 +85,11 @@ def raised(
     if not likelihood.parameters():  # labels have no noise
         return likelihood
     ((name, learned),) = likelihood.parameters().items()
-    candidates = [likelihood.with_parameters({name: learned + 0.1 * k}) for k in range(101)]
+    candidates: list[Likelihood] = (
+        list(likelihood.candidates())
+        if isinstance(likelihood, LabelsAsNumbers)
+        else [likelihood.with_parameters({name: learned + 0.1 * k}) for k in range(101)]
+    )
     return min(candidates, key=lambda candidate: _mnlp(candidate, Y, mean, variance, weight))
 
 
@@ -98,12 +104,17 @@ def scores(
     found: Record = {"mnlp": _mnlp(likelihood, Y, mean, variance, weight)}
     if not likelihood.labels:
         return {"rmse": _mean((Y.double() - mean.double()).square(), weight) ** 0.5} | found
+    if isinstance(likelihood, LabelsAsNumbers):
+        Y, mean, _ = likelihood.odds(Y, mean, variance)
     right = Y * mean > 0 if Y.shape[1] == 1 else (Y.argmax(1) == mean.argmax(1))[:, None]
     return {"error": 1 - _mean(right.double(), weight)} | found
 
 
 def _mnlp(likelihood: Likelihood, Y: Tensor, mean: Tensor, variance: Tensor, weight: Tensor) -> float:
     sites = likelihood.with_parameters({name: value.double() for name, value in likelihood.parameters().items()})
+    if isinstance(sites, LabelsAsNumbers):
+        density = sites.density_of_class(Y.double(), mean.double(), variance.double().expand_as(mean))
+        return -_mean(density[:, None], weight)
     return -_mean(sites.log_density(Y.double(), mean.double(), variance.double().expand_as(mean)), weight)
 
 

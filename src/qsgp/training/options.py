@@ -96,6 +96,7 @@ class Options:
     dtype: torch.dtype = torch.float32
     seed: int = 0
     relevance: bool = False  # a relevance vector machine
+    by_numbers: bool = False  # labels may be taken for numbers
     checkpoint: str | None = None  # a folder
     checkpoint_seconds: float = 30.0
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from qsgp.likelihoods import LabelsAsNumbers, Logistic
 from qsgp.memory import Need, check_fits
 from qsgp.posteriors.spread import FEW
 from qsgp.training.options import MOST_FEATURES, Options, Sizes
@@ -104,8 +105,12 @@ def make_plan(n: int, d: int, outputs: int, options: Options, *, keep: bool = Fa
     shape = Shape(n, d, outputs)
     after = weights_or_steps(functions(n, options), options)
     first = CLOSED_FORM if keep or not options.wants_table(n) else table_road(options, after)
+    if first == ROWS and options.by_numbers:
+        options = replace(options, likelihood=LabelsAsNumbers.name)
     wanted = first_sizes(n, outputs, options, first, after == WEIGHTS)
     sizes = within_memory(wanted, shape, options, after)
+    if sizes.road != ROWS and options.likelihood == LabelsAsNumbers.name:
+        return make_plan(n, d, outputs, replace(options, likelihood=Logistic.name, by_numbers=False), keep=keep)
     need = need_of(sizes, shape, options)
     remedy = f"Lower n_features (now {sizes.m}) or batch_features (now {sizes.batch_features})."
     check_fits(need, options.max_memory, remedy)
@@ -132,6 +137,11 @@ def make_plan(n: int, d: int, outputs: int, options: Options, *, keep: bool = Fa
         max_time=options.max_time,
         sentences=tuple(sentences(decision)),
     )
+
+
+def takes_labels_for_numbers(plan: Plan, options: Options) -> bool:
+    """Whether the fit of this plan does; told from what the plan was made of."""
+    return options.by_numbers and plan.road == ROWS and options.wants_table(plan.given)
 
 
 def named(options: Options, names: tuple[str, ...] | set[str]) -> list[str]:

@@ -84,7 +84,7 @@ def _with_trend(task: Task, given: Given) -> tuple[Given, list[Trial]]:
     many_more = n >= MANY_MORE * sizes.learn_most and rows.x.shape[1] <= many_inputs.MANY
     if not (likelihood.fixed_sites and task.options.learn_hyperparameters and many_more):
         return given, []
-    assert isinstance(likelihood, Gaussian)  # no other noise has fixed sites
+    assert isinstance(likelihood, Gaussian)  # no other noise has fixed sites; that of labels is one
     halt = Halt(task.halt.pressed, _TREND_TIME * task.halt.left)
     kernel, trials = followed(
         given.kernel,

@@ -13,10 +13,11 @@ from torch import Tensor
 from qsgp.data.rows import Rows
 from qsgp.interfaces import Kernel, Likelihood
 from qsgp.interrupt import Halt, deferred_interrupt
+from qsgp.likelihoods import LabelsAsNumbers
 from qsgp.training import road_closed_form, road_features, road_rows, road_steps, road_weights
 from qsgp.training.learning import learn
 from qsgp.training.options import Options
-from qsgp.training.plan import Plan
+from qsgp.training.plan import Plan, takes_labels_for_numbers
 from qsgp.training.sizes import CLOSED_FORM, FEATURES_SOLVED, ROWS, STEPS, WEIGHTS
 from qsgp.training.store import storing
 from qsgp.training.task import Task
@@ -43,10 +44,13 @@ def train(
     report: Report | None = None,
     units: Float[Tensor, " d"] | None = None,
 ) -> Trained:
-    """Hyperparameters, then the road of the plan. Rows of weight 0 are left out.
+    """Hyperparameters, then the road of the plan. Rows of weight 0 are left out; labels that are taken for numbers come
+    without the mean of their column.
 
     ``units`` of the inputs before they were standardised: where they are alike, as pixels are, it may pay to know.
     """
+    if takes_labels_for_numbers(plan, options):
+        options = replace(options, likelihood=LabelsAsNumbers.name)
     keep = torch.nonzero(rows.weight > 0)[:, 0]
     if len(keep) < rows.n:
         rows = rows.take(keep)
