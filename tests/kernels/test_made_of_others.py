@@ -9,8 +9,8 @@ from qsgp.bases import Fourier, Inducing, KernelFunctions, Whitened
 from qsgp.interfaces import SpectralKernel
 from qsgp.kernels import Laplacian, Mapped, Matern12, Matern32, SpectralSum, SquaredExponential, gram, hyperparameters
 from qsgp.kernels.relevance import effective_lengthscales, has_map, metric
-from qsgp.posteriors.parts import kernel_and_likelihood, kernel_shapes, tensors_of
 from qsgp.likelihoods import Gaussian
+from qsgp.posteriors.parts import kernel_and_likelihood, kernel_shapes, tensors_of
 
 D = 3
 MAP = torch.tensor([[0.8, -0.3], [0.2, 1.1], [-0.5, 0.4]], dtype=torch.float64)

@@ -26,6 +26,11 @@ class Asked:
     device: str = "cpu"
 
     @property
+    def makes_others(self) -> bool:
+        """Kernels may be made of the plain ones."""
+        return self.metric != "ard" or self.sums or bool(self.sum_of)
+
+    @property
     def search_device(self) -> str:
         """A matrix of a thousand rows is not worth the way to a GPU and back."""
         return self.device if self.most > LEARN_POINTS else "cpu"

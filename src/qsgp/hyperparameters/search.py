@@ -98,7 +98,7 @@ class Search:
     def best(self, found: list[Found]) -> Found:
         """The best of the kernels where the evidence of as many rows as there is time for has led it."""
         asked, n, most = self.asked, self.rows.n, self.asked.most
-        if len(found) > 1:
+        if len(found) > 1 or asked.makes_others:
             found = best_of_each_formula(self.on_rows(found, min(most, self._few(_CHOOSE_POINTS)), _QUICK))
         if most <= self._few(LEARN_POINTS):
             found = self.contenders(found)
@@ -119,7 +119,7 @@ class Search:
     def contenders(self, found: list[Found]) -> list[Found]:
         """What can be made of the best of these kernels, and the best plain one: rows left out will choose."""
         asked, few = self.asked, self._few(LEARN_POINTS)
-        if asked.metric == "ard" and not asked.sums and not asked.sum_of:
+        if not asked.makes_others:
             return found
         part = replace(self, watch=self.watch.within(_MAKING))
         return chosen(found, Making(part.some, part.on_rows, few), asked)

@@ -163,8 +163,7 @@ class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         check_is_fitted(self)
         levels, found = probabilities(q, "q", "Give 0.5 for the median, or a list of levels."), []
         for rows in self._blocks(X):
-            latent = self._latent(rows)
-            latent = (latent[0] + self._scaling.y_mean, latent[1])
+            latent = self._odds(rows)
             values = [self._sites().quantile(float(p), *latent) for p in levels]
             if self._calibration is not None:
                 values = [self._calibration(value) for value in values]
@@ -195,9 +194,13 @@ class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
 
     def _against_others(self, rows: np.ndarray) -> np.ndarray:
         """The probability of each class (of the second, if there are two) against all others, before calibration."""
-        mean, variance = self._latent(rows)
-        found: np.ndarray = self._sites().moments(mean + self._scaling.y_mean, variance)[0].numpy()
+        found: np.ndarray = self._sites().moments(*self._odds(rows))[0].numpy()
         return found
+
+    def _odds(self, rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and variance of the log odds."""
+        mean, variance = self._latent(rows)
+        return mean + torch.tensor(self._scaling.y_mean), variance
 
     def log_density(self, X: Any, y: Any) -> np.ndarray:
         """Log probability of each observed label; the negative mean is the log loss.
@@ -343,7 +346,8 @@ class QSGPClassifier(_Classifier):
     input_scale_ : ndarray of shape (n_features_in_,)
         Standard deviation of each input over the training rows.
     target_mean_, target_scale_ : ndarray
-        Mean and standard deviation of each output over the training rows; 0 and 1 for a classifier.
+        Mean and standard deviation of each output over the training rows; for a classifier the log odds far from all
+        rows, and 1.
     n_features_in_ : int
         Number of inputs.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -465,7 +469,8 @@ class QSRVMClassifier(_Classifier):
     input_scale_ : ndarray of shape (n_features_in_,)
         Standard deviation of each input over the training rows.
     target_mean_, target_scale_ : ndarray
-        Mean and standard deviation of each output over the training rows; 0 and 1 for a classifier.
+        Mean and standard deviation of each output over the training rows; for a classifier the log odds far from all
+        rows, and 1.
     n_features_in_ : int
         Number of inputs.
     feature_names_in_ : ndarray of shape (n_features_in_,)

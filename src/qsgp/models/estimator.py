@@ -320,7 +320,7 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def target_mean_(self) -> np.ndarray:
-        """The mean of each output over the training rows; 0 for a classifier."""
+        """The mean of each output over the training rows; for a classifier the log odds far from all rows."""
         return self._scaling.y_mean.copy()
 
     @property

@@ -348,7 +348,8 @@ class QSGPRegressor(_Regressor):
     input_scale_ : ndarray of shape (n_features_in_,)
         Standard deviation of each input over the training rows.
     target_mean_, target_scale_ : ndarray
-        Mean and standard deviation of each output over the training rows; 0 and 1 for a classifier.
+        Mean and standard deviation of each output over the training rows; for a classifier the log odds far from all
+        rows, and 1.
     n_features_in_ : int
         Number of inputs.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -473,7 +474,8 @@ class QSRVMRegressor(_Regressor):
     input_scale_ : ndarray of shape (n_features_in_,)
         Standard deviation of each input over the training rows.
     target_mean_, target_scale_ : ndarray
-        Mean and standard deviation of each output over the training rows; 0 and 1 for a classifier.
+        Mean and standard deviation of each output over the training rows; for a classifier the log odds far from all
+        rows, and 1.
     n_features_in_ : int
         Number of inputs.
     feature_names_in_ : ndarray of shape (n_features_in_,)

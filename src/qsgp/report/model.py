@@ -4,12 +4,14 @@ from typing import Any
 
 import numpy as np
 
+from qsgp.evaluation import input_names
 from qsgp.kernels import BY_NAME as KERNELS
 from qsgp.kernels.relevance import words
 from qsgp.likelihoods import BY_NAME as LIKELIHOODS
 from qsgp.memory import readable
-from qsgp.report.page import number
+from qsgp.report.page import number, percent
 
+_NAMED = 4  # inputs of a direction
 _BASES = {
     "Fourier": "random Fourier features",
     "Inducing": "inducing points",
@@ -24,6 +26,8 @@ def in_words(model: Any, target: str) -> list[str]:
     header, likelihood = model.posterior_, LIKELIHOODS[model.likelihood_]
     each = "direction of a learned metric" if header["metric"] == "full" else "input"
     lines = [f"Kernel: {words(model.kernel_, KERNELS)}, with one lengthscale for each {each}."]
+    if header["metric"] == "full":
+        lines.append(_direction(model))
     lines.append(_what(model, header))
     if model.mean == "linear":
         lines.append("A linear trend of the inputs stands beside the process.")
@@ -51,6 +55,16 @@ def in_words(model: Any, target: str) -> list[str]:
         else "Predictions were not recalibrated (calibrate)."
     )
     return lines
+
+
+def _direction(model: Any) -> str:
+    """The combination of inputs along which the function changes most, each input in units of its deviation."""
+    U, size, _ = np.linalg.svd(model.metric_ * model.input_scale_[:, None], full_matrices=False)
+    loudest = U[:, 0] * np.sign(U[np.abs(U[:, 0]).argmax(), 0])
+    order, names = np.argsort(-np.abs(loudest), kind="stable")[:_NAMED], input_names(model)
+    parts = " ".join(f"{'-' if loudest[j] < 0 else '+'} {abs(loudest[j]):.2f} {names[j]}" for j in order)
+    share = percent(float(size[0] ** 2 / np.square(size).sum()))
+    return f"The direction that matters most is {parts.removeprefix('+ ')}, with {share} of all there is."
 
 
 def plan(model: Any) -> list[str]:

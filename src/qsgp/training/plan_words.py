@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
+from qsgp.kernels import AUTO, ROUGH
 from qsgp.likelihoods import BY_NAME as LIKELIHOODS
+from qsgp.likelihoods import LabelsAsNumbers
 from qsgp.memory import Need, readable
 from qsgp.paper.settings import PAPER
 from qsgp.training.options import LEARN_POINTS, MOST_FEATURES, SECONDS, SMALL, Options, Sizes
@@ -34,7 +36,7 @@ class Decision:
 
 def sentences(decision: Decision) -> list[str]:
     """In the order in which a person asks: what and why, on how many rows, at what cost."""
-    found = [_why(decision), *_smaller(decision), *_without_effect(decision)]
+    found = [_why(decision), *_labels(decision), *_smaller(decision), *_without_effect(decision)]
     return [*found, *_sizes(decision), *_hyperparameters(decision), *_held_out(decision), *_cost(decision)]
 
 
@@ -230,7 +232,22 @@ def _hyperparameters(decision: Decision) -> list[str]:
         return ["Hyperparameters are not learned."]
     some, most = min(n, sizes.learn_points), min(n, sizes.learn_most)
     more = f", on up to {most:,} if there is time" if most > some else ""
-    return [f"Hyperparameters are learned on {_rows(some)}{more}."]
+    return [f"Hyperparameters are learned on {_rows(some)}{more}.", *_kernels(decision)]
+
+
+def _kernels(decision: Decision) -> list[str]:
+    """What competes where there are rows enough to tell."""
+    options, road = decision.options, decision.sizes.road
+    if road not in (ROWS, FEATURES_SOLVED):
+        return []
+    metrics = {"auto": ", with and without a learned metric", "full": ", with a learned metric", "ard": ""}
+    metric = metrics[options.metric]
+    if options.kernel == "auto":
+        count = len((*AUTO, *ROUGH))
+        return [f"{count} kernels and sums of two compete{metric}; rows that nothing was learned from choose."]
+    if options.metric == "auto":
+        return [f"The kernel {options.kernel!r} competes{metric}; rows that nothing was learned from choose."]
+    return []
 
 
 def _held_out(decision: Decision) -> list[str]:
@@ -243,6 +260,12 @@ def _held_out(decision: Decision) -> list[str]:
         known = min(decision.sizes.learn_points, LEARN_POINTS, decision.shape.n - compared)
         return [f"{_rows(compared)} compare the model at the end with the exact GP on {_rows(known)}."]
     return []
+
+
+def _labels(decision: Decision) -> list[str]:
+    if decision.options.likelihood != LabelsAsNumbers.name:
+        return []
+    return ["Labels are taken for numbers; rows held out tell how predictions become probabilities."]
 
 
 # --- cost -------------------------------------------------------------------------------------------------------

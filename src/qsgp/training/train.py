@@ -23,8 +23,9 @@ from qsgp.training.store import storing
 from qsgp.training.task import Task
 from qsgp.training.trained import Report, Trained
 
-_LEARNING = 0.5  # of max_time, at most, for the hyperparameters
-_LEARNING_CLOSED_FORM = 0.7  # a factor is all that comes after it
+_LEARNING, _LEARNING_MOST = 0.5, 0.7  # of max_time, for the hyperparameters; the most where little comes after them
+_EPOCHS = 24  # of the rows road: eight of them, for a sum of two kernels and a busy machine
+_FIRST_MODEL = 0.15  # of max_time, for the exact GP on some rows
 
 
 # A road is a file with this function, and a line here; `plan.make_plan` says when it is taken.
@@ -71,10 +72,19 @@ def hyperparameters(task: Task, units: Float[Tensor, " d"] | None) -> tuple[Kern
     if task.store is not None and task.store.saved is not None:
         return task.store.hyperparameters()
     options, sizes, (x, Y, weight) = task.options, task.sizes, task.rows
-    one_factor = sizes.road == CLOSED_FORM or (sizes.road == ROWS and len(x) <= sizes.exact_rows)
-    share = _LEARNING_CLOSED_FORM if one_factor else _LEARNING
-    halt = Halt(task.halt.pressed, share * options.max_time if options.max_time else math.inf)
+    halt = Halt(task.halt.pressed, _share(task) * options.max_time if options.max_time else math.inf)
     return learn(Rows(x, varying(Y), weight), options, sizes, halt, units)
+
+
+def _share(task: Task) -> float:
+    """Of the time, for hyperparameters: what few rows leave of it, within limits."""
+    options, sizes = task.options, task.sizes
+    if sizes.road == CLOSED_FORM or (sizes.road == ROWS and task.rows.n <= sizes.exact_rows):
+        return _LEARNING_MOST
+    if sizes.road != ROWS or options.max_time is None:
+        return _LEARNING
+    epochs = _EPOCHS * sizes.dual_rows**2 / options.pace.values
+    return min(_LEARNING_MOST, max(_LEARNING, 1 - _FIRST_MODEL - epochs / options.max_time))
 
 
 def _trained(task: Task, kernel: Kernel, likelihood: Likelihood) -> Trained:
