@@ -44,7 +44,7 @@ def parse(value: int | float | str) -> int:
 
 def budget(max_memory: int | float | str, device: str) -> int:
     """What may be taken on ``device``: the user's word, or half of what is free now."""
-    return int(SHARE * free(device)) if max_memory == "auto" else parse(max_memory)
+    return int(SHARE * free(device)) if isinstance(max_memory, str) and max_memory == "auto" else parse(max_memory)
 
 
 def free(device: str) -> int:

@@ -410,7 +410,8 @@ def blobs(n, classes, seed=0):
 )
 def test_a_classifier_of_many_rows_knows_them_all(tmp_path, classes, covariance):
     X, y = blobs(3300, classes)
-    model = QSGPClassifier(covariance=covariance, kernel="rbf", learn_hyperparameters=False, random_state=0).fit(X, y)
+    settings = {"kernel": "rbf", "learn_hyperparameters": False, "random_state": 0}
+    model = QSGPClassifier(covariance=covariance, likelihood="logistic", **settings).fit(X, y)
     X_new, y_new = blobs(600, classes, seed=3)
     assert model._posterior.x.shape == (3300, 2) and len(model._posterior.spread.factor) == (
         1 if classes == 2 else classes

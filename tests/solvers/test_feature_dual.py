@@ -26,7 +26,7 @@ def matrix(basis, x):
 @pytest.mark.parametrize(("support", "m_tilde", "orthogonal"), [(15, None, False), (60, 34, False), (15, 100, True)])
 def test_the_weights_are_those_of_the_dense_solve(name, support, m_tilde, orthogonal):
     """15 support points: the exact kernel preconditions; 60: the features do (m < 20 p)."""
-    basis, x, Y, noise = problem(columns=2, name=name, orthogonal=orthogonal)
+    basis, x, Y, noise = problem(columns=2, name=name, orthogonal=orthogonal and name != "laplacian")
     noise[::3] *= 4
     Phi = matrix(basis, x)
     A = torch.linalg.solve(Phi @ Phi.mT + torch.diag(noise), Y)

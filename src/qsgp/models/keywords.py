@@ -37,7 +37,7 @@ def kernels() -> tuple[str, ...]:
 
 def is_kernel(name: Any) -> bool:
     """One of the choices, or a sum of kernels such as "matern12+laplacian"."""
-    return name == "auto" or (isinstance(name, str) and set(name.split("+")) <= set(KERNELS))
+    return isinstance(name, str) and (name == "auto" or set(name.split("+")) <= set(KERNELS))
 
 
 def likelihoods(*, labels: bool) -> tuple[str, ...]:
