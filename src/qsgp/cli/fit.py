@@ -22,16 +22,18 @@ from qsgp.data.reading import find
 from qsgp.data.words import count
 from qsgp.likelihoods import BY_NAME
 from qsgp.models import ESTIMATORS
-from qsgp.models.keywords import kernels, likelihoods
+from qsgp.models.keywords import CHOICES, kernels, likelihoods
 
 _CALIBRATION = 0.1  # share of the rows
 _WATCHED = 1000
 if TYPE_CHECKING:
     KernelName: TypeAlias = str
     LikelihoodName: TypeAlias = str
+    OptimizerName: TypeAlias = str
 else:  # typer reads the choices from the annotation
     KernelName = Literal[kernels()]
     LikelihoodName = Literal[(*likelihoods(labels=False), *likelihoods(labels=True)[1:])]
+    OptimizerName = Literal[CHOICES["optimizer"]]
 
 
 def fit(
@@ -55,6 +57,7 @@ def fit(
     kernel: Annotated[KernelName, typer.Option()] = "auto",
     features: Annotated[int | None, typer.Option(min=1, help="Number of basis functions.")] = None,
     likelihood: Annotated[LikelihoodName, typer.Option()] = "auto",
+    optimizer: Annotated[OptimizerName, typer.Option(help="adagrad: the steps of the paper.")] = "auto",
     rvm: Annotated[bool, typer.Option("--rvm", help="A relevance vector machine: few rows carry the model.")] = False,
     max_time: Annotated[float | None, typer.Option(help="Seconds for training.")] = None,
     max_memory: MaxMemory = "auto",
@@ -83,6 +86,7 @@ def fit(
         kernel=kernel,
         n_features=features or "auto",
         likelihood=likelihood,
+        optimizer=optimizer,
         max_time=max_time,
         max_memory=max_memory,
         device=device,

@@ -18,8 +18,8 @@ KEPT = {"cpu": 1 << 28, "cuda": 1 << 31}  # numbers of Phi that are read in ever
 
 
 def trained(problem: Problem, settings: Settings, choice: Choice) -> Fit:
-    """The one place where a model of the paper is trained. Ctrl-C ends it: half a run must not become a row. What it has
-    learned is kept in the folder of ``choice`` and gone on with; seconds of before count."""
+    """The one place where a model of the paper is trained. Ctrl-C ends it: half a run must not become a row. What it
+    has learned is kept in the folder of ``choice`` and gone on with; the seconds of before count."""
     told, began = NowAndThen(choice.say), time.perf_counter()
     run = Fit(start(problem, settings))
     run.seconds = time.perf_counter() - began  # of the look at all functions
