@@ -13,9 +13,9 @@ from qsgp.bases import Fourier, Inducing
 from qsgp.cli.reproduce import measured
 from qsgp.kernels import SquaredExponential
 from qsgp.paper import dense
-from qsgp.reproduce import exactly, regression, steps, svgp, table_2, table_3
+from qsgp.reproduce import exactly, regression, steps, svgp, table_2, table_3, unfinished
 from qsgp.reproduce.exactly import Found
-from qsgp.reproduce.experiment import Choice, Experiment, Row
+from qsgp.reproduce.experiment import Asked, Choice, Draws, Experiment, Row
 from qsgp.reproduce.regression import ROBOT_ARM, Place, Sizes, Table
 from qsgp.reproduce.steps import trained, unsampled
 
@@ -258,6 +258,37 @@ def test_a_run_that_is_interrupted_is_no_row(table: Table, monkeypatch: pytest.M
     with pytest.raises(KeyboardInterrupt):
         trained(problem, regression.settings_of(Sizes(40, 20, 30, 20, 20), Choice()), Choice(say=interrupt))
     assert 1 <= len(told) < 20 and "of 20 steps" in told[0]
+
+
+@pytest.mark.parametrize("draws", ["scattered", "blocks"])
+def test_a_run_that_is_killed_goes_on_in_the_midst_of_its_row(
+    table: Table, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, draws: Draws
+) -> None:
+    """It ends where an undisturbed one would, and its seconds are those of both parts."""
+    monkeypatch.setattr(steps, "OFTEN", -1.0)
+    monkeypatch.setattr(unfinished, "OFTEN", -1.0)  # every step is written down
+    problem = regression.problem_of(table, Fourier(table.kernel, 40), 3, 20, 0)
+    sizes, folder, told = Sizes(40, 20, 30, 20, 20), tmp_path / "unfinished", list[str]()
+
+    def kill(words: str) -> None:
+        told.append(words)
+        if len(told) == 13:
+            raise RuntimeError("killed")
+
+    choice = Choice(asked=Asked(draws=draws), unfinished=folder)
+    settings = regression.settings_of(sizes, choice)
+    with pytest.raises(RuntimeError, match="killed"):
+        trained(problem, settings, replace(choice, say=kill))
+    (file,) = folder.iterdir()
+    assert (kept := torch.load(file, weights_only=True))["tensors"]["t"] == 12
+    other = regression.settings_of(sizes, replace(choice, seed=1))
+    assert unfinished.Unfinished.of(folder, problem, other).path != file, "another seed is another run"
+    told.clear()
+    resumed = trained(problem, settings, replace(choice, say=told.append))
+    assert "goes on after 12 of 20 steps" in told[0] and not folder.exists()
+    assert resumed.seconds > kept["seconds"] > 0 and len(resumed.history) == 20
+    whole = trained(problem, settings, Choice())
+    assert all(torch.equal(resumed.state.tensors()[name], value) for name, value in whole.state.tensors().items())
 
 
 def row(model: str, **others: object) -> Row:
