@@ -136,11 +136,9 @@ def main() -> None:
     for n, seconds in zip(sizes, budgets, strict=True):
         key = {"model": "qsgp", "n": n, "seconds": seconds, "device": device}
         measure = partial(qsgp, n, seconds, reach, tests, device)
-        collected.add(key, partial(row, key, measure))
-    known = [one for one in collected.rows if one["model"] == "exact" and one["device"] == device]
-    for one in collected.rows:
-        if len(known) > 1 and one["model"] == "qsgp" and one["device"] == device:
-            one |= expected(known, one["n"])
+        known = [one for one in collected.rows if one["model"] == "exact" and one["device"] == device]
+        beside = expected(known, n) if len(known) > 1 else {}
+        collected.add(key, lambda key=key, measure=measure, beside=beside: row(key, measure) | beside)
     collected.rows.sort(key=lambda one: (one["model"], one["n"]))
     collected.show()
 
