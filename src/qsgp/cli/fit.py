@@ -82,14 +82,12 @@ def fit(
         say(note, quiet)
     parts = _split(len(data.y), holdout, _CALIBRATION if calibrate else 0.0, seed)
     name = f"QS{'RVM' if rvm else 'GP'}{'Classifier' if data.task == 'classification' else 'Regressor'}"
+    how: dict[str, Any] = {"kernel": kernel, "likelihood": likelihood, "optimizer": optimizer, "device": device}
     model = ESTIMATORS[name](
-        kernel=kernel,
+        **how,
         n_features=features or "auto",
-        likelihood=likelihood,
-        optimizer=optimizer,
         max_time=max_time,
         max_memory=max_memory,
-        device=device,
         random_state=seed,
         checkpoint=None if checkpoint is None else str(checkpoint),
     )
