@@ -17,7 +17,7 @@ ifneq ($(QSGP_DATA),)
 export QSGP_DATA
 endif
 
-.PHONY: demo test quick test-slow test-browser lint check bench results docs test-gpu bench-gpu clean
+.PHONY: demo test quick test-slow test-browser lint check bench results reproduce-fast docs test-gpu bench-gpu gpu-session clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -58,6 +58,14 @@ bench: $(READY)
 	$(BIN)/python -m pytest -n $(JOBS) -m bench
 	set -e; for name in $(BENCHMARKS); do echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py; done
 
+# Every experiment of the paper at small sizes, into a folder that is thrown away. Two cores should take less than 8 minutes;
+# a slow machine is told, not failed.
+reproduce-fast: $(READY)
+	set -e; out=$$(mktemp -d); trap 'rm -rf "$$out"' EXIT; began=$$(date +%s); \
+	$(BIN)/python -m qsgp reproduce all --fast --device cpu -o "$$out"; \
+	spent=$$(( $$(date +%s) - began )); echo "qsgp reproduce all --fast: $$spent s"; \
+	if [ $$spent -gt 480 ]; then echo "Warning: that is more than 8 minutes." >&2; fi
+
 # docs/results.md and its pictures, from the files in docs/results; nothing is measured.
 results: $(READY)
 	$(BIN)/python benchmarks/results.py
@@ -84,6 +92,12 @@ bench-gpu:
 	$(GPU) benchmarks/robot_arm.py --json $(RESULTS)/robot_arm.json
 	$(GPU) benchmarks/lengthscales.py --json $(RESULTS)/lengthscales.json
 	$(GPU) benchmarks/calibration.py --kernels matern32 --json $(RESULTS)/calibration.json
+
+# All that is missing of a GPU, in calls of MINUTES that go on where the last one was; GPU_OUT has the files.
+MINUTES ?= 9.5
+GPU_OUT ?= $(RESULTS)/gpu
+gpu-session:
+	$(GPU) benchmarks/gpu_session.py --out $(GPU_OUT) --minutes $(MINUTES)
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis docs/_build docs/gallery

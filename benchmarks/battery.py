@@ -183,7 +183,8 @@ def main() -> None:
         return
     part, parts = (int(each) for each in chosen.part.split("/"))
     problems = [problem for problem in design() if chosen.only in problem.name][part - 1 :: parts]
-    collected, known = Collected(chosen.json, "battery"), References(chosen.references)
+    collected = Collected(chosen.json, "battery", seed="of each problem, from its kind and d")
+    known = References(chosen.references)
     worker = Worker(chosen.device, chosen.unlimited)
     end = time.monotonic() + chosen.seconds_total
     for problem in problems:

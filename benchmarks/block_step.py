@@ -103,7 +103,7 @@ def main() -> None:
                 }
             )
             del blocks, state, once
-    show(rows, chosen.json, f"one step over blocks, d = {D}, control variate of rank {RANK}")
+    show(rows, chosen.json, f"one step over blocks, d = {D}, control variate of rank {RANK}", seed=0)
 
 
 if __name__ == "__main__":

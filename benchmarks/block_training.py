@@ -107,9 +107,8 @@ def main() -> None:
     parser.add_argument("--train", type=int, default=0, help="steps of training, in place of the times of a step")
     chosen = parser.parse_args()
     if chosen.train:
-        show(
-            errors(chosen.train, chosen.controls, chosen.columns), chosen.json, "Trained by scattered draws and blocks"
-        )
+        found = errors(chosen.train, chosen.controls, chosen.columns)
+        show(found, chosen.json, "Trained by scattered draws and blocks", seed=0)
         return
     rows = []
     cases = [
@@ -147,7 +146,7 @@ def main() -> None:
         )
         print(rows[-1], flush=True)
     title = f"{chosen.rows} rows, {chosen.functions} of {int(chosen.size)} features, rank {RANK}, d = {D}"
-    show(rows, chosen.json, title)
+    show(rows, chosen.json, title, seed=0)
 
 
 if __name__ == "__main__":

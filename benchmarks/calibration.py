@@ -148,7 +148,8 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     chosen = parser.parse_args()
     n, m = (200, 400) if chosen.quick else (2_000, 4_000)
-    collected = Collected(chosen.json, "truth drawn from the model: is it where the posterior says?")
+    seeds = f"{chosen.first} and those after it, one a replication"
+    collected = Collected(chosen.json, "truth drawn from the model: is it where the posterior says?", seed=seeds)
     for model in chosen.models:
         for kernel in chosen.kernels:
             case = (model, kernel, n, m, chosen.first, chosen.replications, chosen.device)

@@ -162,7 +162,7 @@ def main() -> None:
     learn = chosen.learn or (1_000 if quick else 8_000)
     problem_of = cache(lambda name: read(name, 3_000 if quick else None, learn, device))
     solved = cache(lambda name, m, exact_mean: rows_of(problem_of(name), m, exact_mean, chosen))
-    collected = Collected(chosen.json, "exact mean, several variances")
+    collected = Collected(chosen.json, "exact mean, several variances", seed=0)
     for name in chosen.data:
         for m, exact_mean in [(m, False) for m in features] + [(m, True) for m in beside]:
             for covariance in COVARIANCES:

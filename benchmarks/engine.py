@@ -232,4 +232,5 @@ if __name__ == "__main__":
             Data(case, device).product()
         _wait(device)
         raise SystemExit
-    show([row(case, device, options.repeats) for case in cases], options.json, "Products that store no features")
+    rows = [row(case, device, options.repeats) for case in cases]
+    show(rows, options.json, "Products that store no features", seed=[0, 1])

@@ -53,7 +53,7 @@ def main() -> None:
     chosen = parser.parse_args()
     x, y = arm(max(*chosen.rows, chosen.learn), 0, chosen.device)
     kernel, noise = learned(x[: chosen.learn], y[: chosen.learn, None])
-    collected = Collected(chosen.json, "robot arm: factors of lengthscales")
+    collected = Collected(chosen.json, "robot arm: factors of lengthscales", seed=0)
     for n in chosen.rows:
         for factor in chosen.factors:
             key = {"n": n, "factor": factor, "learn": chosen.learn, "epochs": chosen.epochs, "device": chosen.device}

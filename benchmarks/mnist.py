@@ -271,7 +271,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     chosen = parser.parse_args()
     data = read(4_000, 400, chosen.device) if chosen.quick else read(None, 4_000, chosen.device)
-    rows = Collected(chosen.json, "MNIST")
+    rows = Collected(chosen.json, "MNIST", seed=0)
     for case in QUICK if chosen.quick else FULL:
         task, method, m, m_tilde, _ = case
         if method not in chosen.methods or task not in chosen.tasks:

@@ -154,7 +154,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     chosen = parser.parse_args()
     rows, n = (
-        Collected(chosen.json, "kin40k, Fourier features, fixed hyperparameters"),
+        Collected(chosen.json, "kin40k, Fourier features, fixed hyperparameters", seed=chosen.seeds),
         8_000 if chosen.quick else 36_000,
     )
     problem = Problem(n, chosen.support or (800 if chosen.quick else 4_000), chosen.device)

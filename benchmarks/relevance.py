@@ -38,7 +38,7 @@ def main() -> None:
     parser = arguments(__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=2)
     options = parser.parse_args()
-    rows = Collected(options.json, "Relevance vectors of a noisy sinc, 500 functions")
+    rows = Collected(options.json, "Relevance vectors of a noisy sinc, 500 functions", seed=list(range(options.seeds)))
     for seed in range(options.seeds):
         for name in [*WAYS, EXACT]:
             rows.add({"settings": name, "seed": seed}, lambda name=name, seed=seed: measure(name, seed))

@@ -128,7 +128,7 @@ def main() -> None:
         raise SystemExit(f"Expected a number of --seconds for each of {len(sizes)} sizes, got {len(budgets)}.")
     exacts = ([1_000, 2_000, 4_000] if quick else [10_000, 30_000, 60_000]) if chosen.exact is None else chosen.exact
     reach, tests = chosen.reach or (0.11 if quick else 0.062), 2_000 if quick else 10_000
-    collected = Collected(chosen.json, f"robot arm, noise {NOISE}")
+    collected = Collected(chosen.json, f"robot arm, noise {NOISE}", seed=0)
     for n in exacts:
         key = {"model": "exact", "n": n, "seconds": None, "device": device}
         measure = partial(exact_gp, n, min(8_000, min(exacts)), tests, device)
@@ -136,11 +136,9 @@ def main() -> None:
     for n, seconds in zip(sizes, budgets, strict=True):
         key = {"model": "qsgp", "n": n, "seconds": seconds, "device": device}
         measure = partial(qsgp, n, seconds, reach, tests, device)
-        collected.add(key, partial(row, key, measure))
-    known = [one for one in collected.rows if one["model"] == "exact" and one["device"] == device]
-    for one in collected.rows:
-        if len(known) > 1 and one["model"] == "qsgp" and one["device"] == device:
-            one |= expected(known, one["n"])
+        known = [one for one in collected.rows if one["model"] == "exact" and one["device"] == device]
+        beside = expected(known, n) if len(known) > 1 else {}
+        collected.add(key, lambda key=key, measure=measure, beside=beside: row(key, measure) | beside)
     collected.rows.sort(key=lambda one: (one["model"], one["n"]))
     collected.show()
 

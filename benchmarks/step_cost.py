@@ -57,7 +57,8 @@ def main() -> None:
             group = [row["step_ms"] for row in rows[-len(options.sizes) :]]
             ratios.append(f"{task}, batch {batch}: largest / smallest step time {max(group) / min(group):.2f}")
             gc.collect()
-    show(rows, options.json, f"One training step, {DENSE_COLUMNS} dense columns, control variate of rank {RANK}")
+    title = f"One training step, {DENSE_COLUMNS} dense columns, control variate of rank {RANK}"
+    show(rows, options.json, title, seed=0)
     print("\n".join(ratios))
 
 

@@ -20,9 +20,10 @@ def arguments(description: str) -> argparse.ArgumentParser:
 class Collected:
     """Rows that are written as soon as they are measured, and not measured again when the file has them."""
 
-    def __init__(self, json_file: str | None, title: str, **about: Any) -> None:
-        """``about``: what the file says beside rows, machine, versions, command and commit."""
-        self._records, self._title = Records(Path(json_file) if json_file else None, **about), title
+    def __init__(self, json_file: str | None, title: str, *, seed: Any, **about: Any) -> None:
+        """``seed`` of what is drawn, one or several, and ``about``: what the file says beside rows, machine, versions,
+        command and commit."""
+        self._records, self._title = Records(Path(json_file) if json_file else None, seed=seed, **about), title
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -35,11 +36,11 @@ class Collected:
 
     def show(self) -> None:
         """A file from which nothing was missing keeps the machine and the command it names."""
-        show(self.rows, None, self._title)
+        show(self.rows, None, self._title, seed=None)
 
 
-def show(rows: list[dict[str, Any]], json_file: str | None, title: str, **extra: Any) -> None:
-    """Print ``rows`` as a table and, when asked, write them with machine, versions and command."""
+def show(rows: list[dict[str, Any]], json_file: str | None, title: str, *, seed: Any, **extra: Any) -> None:
+    """Print ``rows`` as a table and, when asked, write them with the seed, machine, versions, command and commit."""
     table = Table(title=title, caption=str(machine()))
     for name in rows[0]:
         table.add_column(name, justify="right")
@@ -47,4 +48,4 @@ def show(rows: list[dict[str, Any]], json_file: str | None, title: str, **extra:
         table.add_row(*(f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()))
     Console(width=160).print(table)
     if json_file:
-        write(Path(json_file), rows, **extra)
+        write(Path(json_file), rows, seed=seed, **extra)

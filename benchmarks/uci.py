@@ -127,7 +127,7 @@ def main() -> None:
     parser.add_argument("--seconds", nargs="+", type=float, default=[60.0], help="max_time, and the peer's budget")
     parser.add_argument("--device", default="cpu")
     chosen = parser.parse_args()
-    collected = Collected(chosen.json, "tables of some ten thousand rows")
+    collected = Collected(chosen.json, "tables of some ten thousand rows", seed=0)
     for name in chosen.data:
         for split in chosen.splits:
             for seconds in chosen.seconds:

@@ -22,7 +22,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     setting = Setting(options.data, repeats=options.repeats, seed=options.seed)
-    rows = Collected(options.json, f"Variance relative to no control variate, {options.repeats} draws")
+    rows = Collected(
+        options.json, f"Variance relative to no control variate, {options.repeats} draws", seed=options.seed
+    )
     for kind, rank in [("none", 0), *((kind, rank) for rank in options.ranks for kind in ("gram", "kriging"))]:
         key = {"data": options.data, "control_variate": kind, "rank": rank}
         rows.add(key, lambda kind=kind, rank=rank: variances(setting, kind, rank))

@@ -35,3 +35,12 @@ def test_info_shows_the_plan_that_the_fit_followed(tmp_path: Path) -> None:
     said = qsgp("info", "model.qsgp", cwd=tmp_path).stdout
     assert "The plan of the fit:\nThe exact GP is solved in closed form, because 150 rows" in said
     assert json.loads(qsgp("info", "model.qsgp", "--json", cwd=tmp_path).stdout)["plan"][0] in said
+
+
+def test_the_optimizer_is_an_option(tmp_path: Path) -> None:
+    write_houses(tmp_path)
+    asked = ("fit", "train.csv", "-t", "price", "--drop", "id,sold", "--features", "64", "--dry-run")
+    done = qsgp(*asked, "--optimizer", "adagrad", cwd=tmp_path)
+    assert done.returncode == 0 and "Weights move as in the paper: AdaGrad" in done.stdout, done.stderr
+    refused = qsgp(*asked, "--optimizer", "adam", cwd=tmp_path)
+    assert refused.returncode == 2 and "'adagrad', 'preconditioned'" in refused.stderr

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytest.importorskip("matplotlib")
+
 import results
 from results_kinds import Run, sections
 from results_pictures import draw, drawable

@@ -61,6 +61,17 @@ def test_functions_are_short_and_take_few_parameters() -> None:
     assert not NOT_YET - found, "These are small enough now: take them from NOT_YET."
 
 
+def test_no_function_rebinds_a_name_of_another_scope() -> None:
+    """State that changes is a field of something that has a name."""
+    found = {
+        f"{path.relative_to(PACKAGE)}:{node.lineno}"
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Nonlocal | ast.Global)
+    }
+    assert not found
+
+
 @pytest.mark.parametrize(
     ("source", "wanted"),
     [

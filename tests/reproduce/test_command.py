@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from qsgp.cli import app
 from qsgp.cli import reproduce as command
 from qsgp.reproduce import EXPERIMENTS
-from qsgp.reproduce.experiment import Case, Choice, Experiment, Row
+from qsgp.reproduce.experiment import Asked, Case, Choice, Experiment, Row, picked
 
 Run = Callable[[str], Result]
 
@@ -116,6 +116,11 @@ def test_fast_has_files_of_its_own(run: Run, toy: Toy) -> None:
         ("table-7", "Expected one of"),
         ("figure-1 --splits 0;1", "Expected numbers with commas between them"),
         ("", "Missing argument"),
+        ("figure-2 --rate 0.5", "--rate is for table-2, table-3, mnist, got figure-2"),
+        ("table-3 --bound Q", "--bound is for mnist, got table-3"),
+        ("all --control none", "--control is for table-2, table-3, mnist, got table-1"),
+        ("mnist --bound C", "is not one of 'A', 'B', 'Q', 'printed'"),
+        ("table-1 --only lightgbm", "got 'lightgbm'"),
     ],
 )
 def test_wrong_usage_says_what_was_expected(run: Run, line: str, words: str) -> None:
@@ -141,6 +146,43 @@ def test_a_data_set_that_is_not_there_is_named(run: Run, monkeypatch: pytest.Mon
     monkeypatch.setattr("urllib.request.urlopen", offline)
     done = run("figure-1 --device cpu")
     assert done.exit_code == 1 and "No kin40k.npz in" in done.stderr and "QSGP_DATA" in done.stderr
+
+
+def models(name: str, *only: str, **asked: str | float) -> list[tuple[str, str]]:
+    choice = Choice(asked=Asked(**asked))  # type: ignore[arg-type]
+    return [(case.key["data"], case.key["model"]) for case in picked(EXPERIMENTS[name].cases(choice), only)]
+
+
+def test_words_pick_data_and_models() -> None:
+    everything = models("table-2")
+    assert models("table-2", "POL") == [(data, model) for data, model in everything if data == "pol"]
+    both = models("table-2", "pol", "keggdirected", "as printed", "ours")
+    assert both == [
+        (data, model)
+        for data in ("keggdirected", "pol")
+        for model in ("QSGP-0, as printed", "QSGP-100, as printed", "ours")
+    ]
+    with pytest.raises(ValueError, match="part of one of kin40k; .*; got 'svgp-512'"):
+        models("table-2", "svgp-512")
+
+
+def test_only_and_settings_reach_the_cases(run: Run, toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = Experiment("toy", "A toy", "", toy.cases, takes=("rate", "control"))
+    monkeypatch.setattr(command, "EXPERIMENTS", {"toy": experiment})
+    done = run("toy --device cpu --rate 0.5 --control kriging")
+    assert done.exit_code == 0, done.output
+    assert toy.choice.asked == Asked("kriging", None, 0.5) and toy.choice.unfinished == Path("results/unfinished")
+
+
+def test_settings_in_place_of_the_printed_ones_make_other_rows() -> None:
+    for name in ("table-2", "table-3", "mnist"):
+        printed = {json.dumps(case.key) for case in EXPERIMENTS[name].cases(Choice())}
+        other = [case.key for case in EXPERIMENTS[name].cases(Choice(asked=Asked(rate=0.5)))]
+        told = [key for key in other if "iterations" in key and key["model"] != "SVGP"]
+        assert told and all(key["rate"] == 0.5 for key in told), name
+        assert not printed & {json.dumps(key) for key in told}
+    (key,) = (case.key for case in picked(EXPERIMENTS["mnist"].cases(Choice(asked=Asked(bound="Q"))), ["bound"])[:1])
+    assert (key["bound"], key["draws"]) == ("Q", "blocks")
 
 
 @pytest.mark.slow

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import table
+from qsgp.reproduce import records
 from qsgp.reproduce.records import Records, read_rows, write_csv
 
 
@@ -61,3 +63,29 @@ def test_a_csv_has_a_column_for_every_name_but_curves(tmp_path: Path) -> None:
     with (tmp_path / "rows.csv").open(newline="") as file:
         found = list(csv.DictReader(file))
     assert found == [{"name": "a, b", "x": "1.5", "y": ""}, {"name": "c", "x": "", "y": ""}]
+
+
+def test_a_copied_tree_names_its_commit_or_says_why_it_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "__file__", str(tmp_path / "src" / "qsgp" / "reproduce" / "records.py"))
+    monkeypatch.delenv("QSGP_COMMIT", raising=False)
+    assert records.commit() == "unknown: no checkout, and QSGP_COMMIT is not set"
+    monkeypatch.setenv("QSGP_COMMIT", "abc1234")
+    assert records.commit() == "abc1234"
+    (tmp_path / ".git").mkdir()  # of another program: git fails there
+    assert records.commit() == "abc1234"
+
+
+def test_every_file_of_a_benchmark_says_where_it_is_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """There is no way to write one without a seed."""
+    paths = [str(tmp_path / name) for name in ("shown.json", "collected.json")]
+    table.show([{"value": 1.0}], paths[0], "a title", seed=7)
+    collected = table.Collected(paths[1], "a title", seed=[0, 1])
+    collected.add({"name": "a"}, lambda: {"value": 1.0})
+    for path, seed in zip(paths, (7, [0, 1]), strict=True):
+        found = json.loads(Path(path).read_text())
+        assert found["seed"] == seed
+        assert all(found[name] for name in ("command", "commit", "machine", "versions", "rows"))
+    with pytest.raises(TypeError, match="seed"):
+        table.show([{"value": 1.0}], paths[0], "a title")
+    with pytest.raises(TypeError, match="seed"):
+        table.Collected(paths[1], "a title")

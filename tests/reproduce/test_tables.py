@@ -13,9 +13,9 @@ from qsgp.bases import Fourier, Inducing
 from qsgp.cli.reproduce import measured
 from qsgp.kernels import SquaredExponential
 from qsgp.paper import dense
-from qsgp.reproduce import exactly, regression, steps, svgp, table_2, table_3
+from qsgp.reproduce import exactly, regression, steps, svgp, table_2, table_3, unfinished
 from qsgp.reproduce.exactly import Found
-from qsgp.reproduce.experiment import Choice, Experiment, Row
+from qsgp.reproduce.experiment import Asked, Choice, Draws, Experiment, Row
 from qsgp.reproduce.regression import ROBOT_ARM, Place, Sizes, Table
 from qsgp.reproduce.steps import trained, unsampled
 
@@ -54,7 +54,7 @@ def of_weights(table: Table, basis: Fourier) -> tuple[Tensor, Tensor]:
 
 def test_the_printed_settings_are_those_of_the_paper() -> None:
     """Appendices I.1 and I.2, number by number."""
-    sizes, settings = table_2.PRINTED, regression.settings_of(table_2.PRINTED, 0)
+    sizes, settings = table_2.PRINTED, regression.settings_of(table_2.PRINTED, Choice())
     assert (sizes.m, sizes.m_tilde, sizes.n_tilde, sizes.rank, sizes.iterations) == (10**5, 10_000, 500, 500, 10**5)
     assert (sizes.points, sizes.inducing, sizes.rows) == (1000, 512, None)
     assert (settings.m_tilde, settings.n_tilde, settings.iterations) == (10_000, 500, 10**5)
@@ -62,7 +62,7 @@ def test_the_printed_settings_are_those_of_the_paper() -> None:
     assert (settings.control, settings.covariance_update, settings.mean_update) == ("gram", "entry", "adagrad")
     inducing = table_3.PRINTED
     assert (inducing.m, inducing.m_tilde, inducing.n_tilde, inducing.rank) == (0, 3000, 3000, 200)
-    assert not regression.settings_of(inducing, 0).learn_hyperparameters
+    assert not regression.settings_of(inducing, Choice()).learn_hyperparameters
 
 
 def test_all_six_sets_and_every_split_asked_for_have_rows() -> None:
@@ -101,7 +101,7 @@ def test_steps_end_at_the_solved_model(table: Table) -> None:
     solved = exactly.fourier(basis, table.seen, 100).mean
     ends = []
     for iterations in (10, 3000):
-        settings = replace(regression.settings_of(Sizes(40, 40, 60, 20, iterations), 0), final=1.0)
+        settings = replace(regression.settings_of(Sizes(40, 40, 60, 20, iterations), Choice()), final=1.0)
         mu = unsampled(features(basis, table.x), False, table.y, table.sigma2, settings, silent)
         ends.append(regression.distance(table, features(basis, table.x_new) @ mu, solved))
     assert ends[1] < 0.01 < 0.1 < ends[0], ends
@@ -110,8 +110,8 @@ def test_steps_end_at_the_solved_model(table: Table) -> None:
 def test_steps_without_sampling_are_those_of_full_batches(table: Table) -> None:
     basis = Fourier(table.kernel, 40)
     problem = regression.problem_of(table, basis, 0, 20, 0)
-    settings = replace(regression.settings_of(Sizes(40, 40, 60, 20, 20), 0), control="none")
-    state = trained(problem, settings, silent).state
+    settings = replace(regression.settings_of(Sizes(40, 40, 60, 20, 20), Choice()), control="none")
+    state = trained(problem, settings, Choice()).state
     mu = unsampled(features(basis, table.x), False, table.y, table.sigma2, settings, silent)
     torch.testing.assert_close(mu, state.rows.mu[:, 0], rtol=1e-3, atol=1e-4)
 
@@ -119,8 +119,8 @@ def test_steps_without_sampling_are_those_of_full_batches(table: Table) -> None:
 def test_steps_without_sampling_know_a_dense_prior(table: Table) -> None:
     basis = Inducing(table.kernel, table.x)
     problem = regression.problem_of(table, basis, 0, 20, 0)
-    settings = replace(regression.settings_of(Sizes(60, 60, 60, 20, 10), 0), control="none", rate=0.01)
-    state = trained(problem, settings, silent).state
+    settings = replace(regression.settings_of(Sizes(60, 60, 60, 20, 10), Choice()), control="none", rate=0.01)
+    state = trained(problem, settings, Choice()).state
     mu = unsampled(table.kernel(table.x, table.x), True, table.y, table.sigma2, settings, silent)
     torch.testing.assert_close(mu, state.rows.mu[:, 0], rtol=1e-3, atol=1e-4)
 
@@ -256,8 +256,39 @@ def test_a_run_that_is_interrupted_is_no_row(table: Table, monkeypatch: pytest.M
         signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        trained(problem, regression.settings_of(Sizes(40, 20, 30, 20, 20), 0), interrupt)
+        trained(problem, regression.settings_of(Sizes(40, 20, 30, 20, 20), Choice()), Choice(say=interrupt))
     assert 1 <= len(told) < 20 and "of 20 steps" in told[0]
+
+
+@pytest.mark.parametrize("draws", ["scattered", "blocks"])
+def test_a_run_that_is_killed_goes_on_in_the_midst_of_its_row(
+    table: Table, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, draws: Draws
+) -> None:
+    """It ends where an undisturbed one would, and its seconds are those of both parts."""
+    monkeypatch.setattr(steps, "OFTEN", -1.0)
+    monkeypatch.setattr(unfinished, "OFTEN", -1.0)  # every step is written down
+    problem = regression.problem_of(table, Fourier(table.kernel, 40), 3, 20, 0)
+    sizes, folder, told = Sizes(40, 20, 30, 20, 20), tmp_path / "unfinished", list[str]()
+
+    def kill(words: str) -> None:
+        told.append(words)
+        if len(told) == 13:
+            raise RuntimeError("killed")
+
+    choice = Choice(asked=Asked(draws=draws), unfinished=folder)
+    settings = regression.settings_of(sizes, choice)
+    with pytest.raises(RuntimeError, match="killed"):
+        trained(problem, settings, replace(choice, say=kill))
+    (file,) = folder.iterdir()
+    assert (kept := torch.load(file, weights_only=True))["tensors"]["t"] == 12
+    other = regression.settings_of(sizes, replace(choice, seed=1))
+    assert unfinished.Unfinished.of(folder, problem, other).path != file, "another seed is another run"
+    told.clear()
+    resumed = trained(problem, settings, replace(choice, say=told.append))
+    assert "goes on after 12 of 20 steps" in told[0] and not folder.exists()
+    assert resumed.seconds > kept["seconds"] > 0 and len(resumed.history) == 20
+    whole = trained(problem, settings, Choice())
+    assert all(torch.equal(resumed.state.tensors()[name], value) for name, value in whole.state.tensors().items())
 
 
 def row(model: str, **others: object) -> Row:

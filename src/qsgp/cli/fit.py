@@ -29,10 +29,12 @@ _WATCHED = 1000
 if TYPE_CHECKING:
     MetricName: TypeAlias = str
     LikelihoodName: TypeAlias = str
+    OptimizerName: TypeAlias = str
 else:  # typer reads the choices from the annotation
     _METRICS = "A lengthscale for each input (ard), or for learned directions (full)."
     MetricName = Annotated[Literal[CHOICES["metric"]], typer.Option(help=_METRICS)]
     LikelihoodName = Literal[(*likelihoods(labels=False), *likelihoods(labels=True)[1:])]
+    OptimizerName = Literal[CHOICES["optimizer"]]
 
 
 def _kernel(name: str) -> str:
@@ -42,6 +44,12 @@ def _kernel(name: str) -> str:
 
 
 _SUMS = f"{', '.join(kernels())}, or a sum: rbf+laplacian."
+Holdout: TypeAlias = Annotated[
+    float, typer.Option(min=0, max=0.9, help="Share of the rows to judge by, not learned from.")
+]
+Calibrate: TypeAlias = Annotated[
+    bool, typer.Option("--calibrate", help="Correct intervals or probabilities by a tenth of the rows, kept apart.")
+]
 KernelName: TypeAlias = Annotated[str, typer.Option(callback=_kernel, metavar="NAME", help=_SUMS)]
 
 
@@ -57,16 +65,13 @@ def fit(
     weight: Annotated[str | None, typer.Option(metavar="NAME", help="A column: how often a row counts.")] = None,
     task: Annotated[Task, typer.Option(help="Decided by the target unless you name it.")] = "auto",
     missing: Annotated[Missing, typer.Option(help="Rows that lack an input: stop, leave out, or fill in.")] = "error",
-    holdout: Annotated[
-        float, typer.Option(min=0, max=0.9, help="Share of the rows to judge by, not learned from.")
-    ] = 0,
-    calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="Correct intervals or probabilities by a tenth of the rows, kept apart.")
-    ] = False,
+    holdout: Holdout = 0,
+    calibrate: Calibrate = False,
     kernel: KernelName = "auto",
     metric: MetricName = "auto",
     features: Annotated[int | None, typer.Option(min=1, help="Number of basis functions.")] = None,
     likelihood: Annotated[LikelihoodName, typer.Option()] = "auto",
+    optimizer: Annotated[OptimizerName, typer.Option(help="adagrad: the steps of the paper.")] = "auto",
     rvm: Annotated[bool, typer.Option("--rvm", help="A relevance vector machine: few rows carry the model.")] = False,
     max_time: Annotated[float | None, typer.Option(help="Seconds for training.")] = None,
     max_memory: MaxMemory = "auto",
@@ -91,14 +96,13 @@ def fit(
         say(note, quiet)
     parts = _split(len(data.y), holdout, _CALIBRATION if calibrate else 0.0, seed)
     name = f"QS{'RVM' if rvm else 'GP'}{'Classifier' if data.task == 'classification' else 'Regressor'}"
+    how: dict[str, Any] = {"kernel": kernel, "metric": metric, "likelihood": likelihood, "optimizer": optimizer}
     model = ESTIMATORS[name](
-        kernel=kernel,
-        metric=metric,
+        **how,
+        device=device,
         n_features=features or "auto",
-        likelihood=likelihood,
         max_time=max_time,
         max_memory=max_memory,
-        device=device,
         random_state=seed,
         checkpoint=None if checkpoint is None else str(checkpoint),
     )

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import IO, Any, cast
 
@@ -119,6 +120,24 @@ def train(
         return pressed()
 
 
+@dataclass
+class _Again:
+    """A handler of Ctrl-C that sends it again, until somebody listens or patience ends."""
+
+    attempts: int = 0
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.attempts += 1
+        if self.attempts > _PATIENCE:
+            raise KeyboardInterrupt
+        threading.Timer(_RESEND, self.send).start()
+
+    def send(self) -> None:
+        if not self.ended.is_set():
+            os.kill(os.getpid(), signal.SIGINT)
+
+
 @contextmanager
 def _interrupts() -> Iterator[Callable[[], bool]]:
     """Whether Ctrl-C (or a request to terminate, or the end of the terminal) came, however training has taken it.
@@ -132,19 +151,7 @@ def _interrupts() -> Iterator[Callable[[], bool]]:
     reading, writing = socket.socketpair()
     reading.setblocking(False)
     writing.setblocking(False)
-    attempts, ended = 0, threading.Event()
-
-    def again(number: int, frame: FrameType | None) -> None:
-        nonlocal attempts
-        attempts += 1
-        if attempts > _PATIENCE:
-            raise KeyboardInterrupt
-        threading.Timer(_RESEND, send).start()
-
-    def send() -> None:
-        if not ended.is_set():
-            os.kill(os.getpid(), signal.SIGINT)
-
+    again = _Again()
     before = signal.signal(signal.SIGINT, again)
     others = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
     # what a caller ignores, as nohup does, stays ignored
@@ -163,7 +170,7 @@ def _interrupts() -> Iterator[Callable[[], bool]]:
     try:
         yield pressed
     finally:
-        ended.set()
+        again.ended.set()
         signal.set_wakeup_fd(wakeup)
         signal.signal(signal.SIGINT, before)
         for other, handler in ended_by.items():

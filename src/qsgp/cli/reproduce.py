@@ -14,7 +14,7 @@ from rich.table import Table
 from qsgp.atomic import check_folder, written
 from qsgp.cli.talk import AsJson, Device, Quiet, say, show
 from qsgp.reproduce import EXPERIMENTS
-from qsgp.reproduce.experiment import Choice, Experiment, Row
+from qsgp.reproduce.experiment import Asked, Bound, Case, Choice, Control, Draws, Experiment, Row, picked
 from qsgp.reproduce.records import Records, columns, write_csv
 
 
@@ -24,6 +24,13 @@ def reproduce(
     device: Device = "auto",
     splits: Annotated[str, typer.Option(metavar="NUMBERS", help="Train-test splits, such as 0,1,2.")] = "0",
     seed: Annotated[int, typer.Option(help="Of what is drawn at random.")] = 0,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="WORD", help="Only data or models with this word; as often as you like.")
+    ] = None,
+    control: Annotated[Control | None, typer.Option(help="In place of the printed control variate.")] = None,
+    bound: Annotated[Bound | None, typer.Option(help="The likelihood bound of MNIST, in place of all four.")] = None,
+    rate: Annotated[float | None, typer.Option(help="AdaGrad's first rate, in place of the printed one.")] = None,
+    draws: Annotated[Draws | None, typer.Option(help="How functions are drawn: by blocks where that works.")] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="A folder for JSON, CSV and pictures.")] = Path(
         "results"
     ),
@@ -33,15 +40,27 @@ def reproduce(
     """Measure a table or figure of the paper, and print it beside what the paper says.
 
     Every row is written to the folder as soon as it is measured. The same command again goes on where a run was
-    ended; remove the file to begin anew.
+    ended, inside a row that is trained by steps too; remove the file to begin anew.
     """
     if name != "all" and name not in EXPERIMENTS:
         raise typer.BadParameter(f"Expected one of {', '.join(EXPERIMENTS)} or all, got {name!r}.")
-    choice = Choice(fast, _device(device), _numbers(splits), seed, lambda words: say(words, quiet))
+    experiments = list(EXPERIMENTS.values()) if name == "all" else [EXPERIMENTS[name]]
+    choice = Choice(
+        fast,
+        _device(device),
+        _numbers(splits),
+        seed,
+        lambda words: say(words, quiet),
+        tuple(only or ()),
+        _asked(experiments, control=control, bound=bound, rate=rate, draws=draws),
+        output / "unfinished",
+    )
+    for each in experiments:
+        _cases(each, choice)  # a word that nothing has is said before the work
     output.mkdir(parents=True, exist_ok=True)
     check_folder(output)
     found: dict[str, Any] = {}
-    for each in EXPERIMENTS.values() if name == "all" else (EXPERIMENTS[name],):
+    for each in experiments:
         rows = measured(each, choice, output, quiet)
         summary = each.summary(rows) if each.summary else ""
         found[each.name] = {"paper": each.paper, "rows": rows, "summary": summary}
@@ -54,7 +73,7 @@ def reproduce(
 
 def measured(experiment: Experiment, choice: Choice, folder: Path, quiet: bool) -> list[Row]:
     """All rows of this choice, those of earlier runs included; what cannot be measured has a row that says why."""
-    cases = list(experiment.cases(choice))
+    cases = _cases(experiment, choice)
     path = folder / f"{_stem(experiment, choice)}.json"
     records = Records(path, experiment=experiment.name, seed=choice.seed)
     for number, case in enumerate(cases, 1):
@@ -71,6 +90,24 @@ def measured(experiment: Experiment, choice: Choice, folder: Path, quiet: bool) 
     write_csv(path.with_suffix(".csv"), records.rows)
     say(f"Rows: {path} and {path.with_suffix('.csv').name}", quiet)
     return rows
+
+
+def _cases(experiment: Experiment, choice: Choice) -> list[Case]:
+    try:
+        return picked(experiment.cases(choice), choice.only)
+    except ValueError as error:
+        raise typer.BadParameter(f"{error} These are what {experiment.name} measures.", param_hint="--only") from error
+
+
+def _asked(experiments: Sequence[Experiment], **options: Any) -> Asked:
+    """Options that an experiment does not heed are refused: its rows would look as if it had."""
+    for each in experiments:
+        if ignored := [name for name, value in options.items() if value is not None and name not in each.takes]:
+            heeding = [other.name for other in EXPERIMENTS.values() if ignored[0] in other.takes]
+            raise typer.BadParameter(
+                f"--{ignored[0]} is for {', '.join(heeding) or 'none'}, got {each.name}.", param_hint=f"--{ignored[0]}"
+            )
+    return Asked(**options)
 
 
 def _stem(experiment: Experiment, choice: Choice) -> str:

@@ -177,9 +177,7 @@ def gradient(given: Given, state: State, batch: Draw, moving: tuple[str, ...] = 
 
 def times(V: Float[Tensor, "i c"], outputs: int) -> Float[Tensor, " c"]:
     """How often each column counts: once for a mean, once for every output for those of C, which all share."""
-    found = V.new_full((V.shape[1],), outputs)
-    found[:outputs] = 1
-    return found
+    return torch.cat([V.new_ones(outputs), V.new_full((V.shape[1] - outputs,), outputs)])
 
 
 def strength(given: Given, state: State) -> Float[Tensor, ""]:

@@ -5,8 +5,10 @@ scattered steps move both, for twice the products.
 """
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from jaxtyping import Float, Int
@@ -50,7 +52,7 @@ class BlockSteps:
         given = Given(problem, settings, Pairs.of(basis, U, settings.m_tilde // 2), inverse)
         l = torch.zeros(CHUNK, settings.n_tilde, dtype=torch.long, device=U.device)
         clock = torch.tensor(state.t, device=U.device)
-        fused = Fused.of(problem, state, settings) if fusible(U) else None
+        fused = _fused(problem, state, settings) if fusible(U) else None
         return cls(given, state, l, l.new_zeros(CHUNK, 2), clock, U.new_zeros(()), fused=fused)
 
     def __call__(self) -> Float[Tensor, ""]:
@@ -63,20 +65,33 @@ class BlockSteps:
             self.drawn = chunk
         names = tuple(moving(state, settings))
         if self.l.is_cuda and names not in self.replays:
-            self.replays[names] = self._recorded(names)
+            self.replays[names] = self._replay(names)
         self.replays.get(names, lambda: self.once(names))()
         state.t += 1
         return self.value.clone()
+
+    def _replay(self, names: tuple[str, ...]) -> Callable[[], None]:
+        """One graph, of fused kernels where they fit. What the device does not run is left out with a warning."""
+        try:
+            return self._recorded(names)
+        except Exception as error:  # of Triton's compiler, of its kernels or of the recording: of any kind
+            if self.fused is None or names:
+                _warn("Steps are called one by one: the device does not record them", error)
+                return partial(self.once, names)
+            _warn("Kernels are not fused: the device does not run them", error)
+        self.fused = None
+        return self._replay(names)
 
     def _recorded(self, names: tuple[str, ...]) -> Callable[[], None]:
         """As one graph. It is recorded after some steps, which are taken back."""
         tensors = [self.clock] if self.fused is None else [self.clock, self.fused.view.t]
         tensors += [*(value for name, value in self.state.tensors().items() if name != "t")]
         before = [tensor.clone() for tensor in tensors]
-        replay = replayed(lambda: self.once(names), self.l.device)
-        for tensor, old in zip(tensors, before, strict=True):
-            tensor.copy_(old)
-        return replay
+        try:
+            return replayed(partial(self.once, names), self.l.device)
+        finally:
+            for tensor, old in zip(tensors, before, strict=True):
+                tensor.copy_(old)
 
     def once(self, names: tuple[str, ...]) -> None:
         """A step. Only tensors say which one it is."""
@@ -124,6 +139,19 @@ class BlockSteps:
             state.theta[name].copy_(value)
             for held, new in zip(state.moments[name], moments, strict=True):
                 held.copy_(new)
+
+
+def _fused(problem: Problem, state: State, settings: Settings) -> Fused | None:
+    try:
+        return Fused.of(problem, state, settings)
+    except Exception as error:  # of Triton, of any kind
+        _warn("Kernels are not fused: the device does not prepare them", error)
+        return None
+
+
+def _warn(words: str, error: Exception) -> None:
+    said = str(error).partition("\n")[0]
+    warnings.warn(f"{words} ({type(error).__name__}: {said}). Results are the same, only slower.", stacklevel=4)
 
 
 def draws(

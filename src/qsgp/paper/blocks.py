@@ -193,7 +193,7 @@ def fusible(x: Tensor) -> bool:
 
 def replayed(once: Callable[[], None], device: torch.device) -> Callable[[], None]:
     """``once`` as a CUDA graph on ``device``. Three calls are made to warm up: they are steps like any other."""
-    with torch.cuda.device(device):
+    with torch.cuda.device(device), torch.cuda.stream(torch.cuda.current_stream()):  # come back to it on errors
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):

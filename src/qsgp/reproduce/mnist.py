@@ -24,7 +24,7 @@ from qsgp.models.regressor import QSGPRegressor
 from qsgp.paper import Chevron, Problem, Settings, Support, predict
 from qsgp.paper.problem import at_hyperparameters
 from qsgp.paper.settings import Bound
-from qsgp.reproduce.experiment import Case, Choice, Experiment, Row
+from qsgp.reproduce.experiment import Asked, Case, Choice, Experiment, Row
 from qsgp.reproduce.steps import trained, uninterrupted
 from qsgp.solvers import feature_newton
 from qsgp.solvers.closed_form import Effort, fit_hyperparameters
@@ -114,14 +114,20 @@ def cases(choice: Choice) -> Iterable[Case]:
     models: list[tuple[Row, Callable[[Digits], Row]]] = []
     for m in sizes.m:
         steps = {"m": m, "m_tilde": sizes.m_tilde, "n_tilde": sizes.n_tilde, "iterations": sizes.iterations}
-        for bound in BOUNDS:
-            label = {"model": _model(bound)} | steps
+        for bound in (choice.asked.bound,) if choice.asked.bound else BOUNDS:
+            label = {"model": _model(bound)} | steps | _asked(choice, bound).told()
             models.append((label, partial(_by_steps, bound, replace(sizes, m=(m,)), choice)))
         models.append(({"model": "same model, most probable weights", "m": m}, partial(_solved, m, sizes, choice)))
     models.append(({"model": "ours, classifier", "limit_s": sizes.seconds}, partial(_classifier, sizes, choice)))
     models.append(({"model": "ours, labels as numbers", "limit_s": sizes.seconds}, partial(_labels, sizes, choice)))
     for label, measure in models:
         yield Case(label | key, uninterrupted(partial(_row, place, measure)))
+
+
+def _asked(choice: Choice, bound: Bound) -> Asked:
+    """Neighbouring functions are drawn where steps can: with the quadratic bound."""
+    draws = (choice.asked.draws or "blocks") if bound == "Q" else "scattered"
+    return replace(choice.asked, bound=bound, draws=draws)
 
 
 def _row(place: tuple[str, int | None, int, int, str], measure: Callable[[Digits], Row]) -> Row:
@@ -138,24 +144,22 @@ def scores(digits: Digits, mean: Tensor, log_density: Tensor) -> Row:
 
 
 def _by_steps(bound: Bound, sizes: Sizes, choice: Choice, digits: Digits) -> Row:
-    began = time.perf_counter()
     (m,) = sizes.m
     basis, U = Fourier(digits.kernel, m, seed=choice.seed), digits.x[: sizes.support]
     problem = Problem(Arrays(digits.x, digits.y), basis, SITE, Chevron(m), Support.build(digits.kernel, U))
-    settings = Settings(
+    printed = Settings(
         n_tilde=sizes.n_tilde,
         m_tilde=sizes.m_tilde,
         iterations=sizes.iterations,
         learn_hyperparameters=True,
         control="none",
-        bound=bound,
         seed=choice.seed,
         every=max(1, sizes.iterations // 1000),
     )
-    state = trained(problem, settings, choice.say).state
-    seconds = time.perf_counter() - began
+    run = trained(problem, _asked(choice, bound).put(printed), choice)
+    state = run.state
     found = predict(problem, state, digits.x_new)
-    row = scores(digits, found.mean, found.log_density(digits.y_new)) | {"seconds": seconds}
+    row = scores(digits, found.mean, found.log_density(digits.y_new)) | {"seconds": run.seconds}
     kernel = at_hyperparameters(problem, state.theta)[0].kernel
     assert isinstance(kernel, SquaredExponential)
     return row | {"deviation": float(found.variance.mean().sqrt()), "last_variance": float(kernel.variance)}
@@ -225,4 +229,5 @@ def _model(bound: str) -> str:
     return f"QSGP-0, bound {bound}"
 
 
-MNIST = Experiment("mnist", "MNIST: odd against even digits", PAPER, cases, summary)
+TAKES = ("control", "bound", "rate", "draws")
+MNIST = Experiment("mnist", "MNIST: odd against even digits", PAPER, cases, summary, takes=TAKES)

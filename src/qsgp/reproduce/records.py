@@ -95,16 +95,18 @@ def machine() -> dict[str, Any]:
     return found
 
 
-def commit() -> str | None:
-    """Of the checkout this package runs from, with a plus where files differ from it; None outside of one."""
+def commit() -> str:
+    """Of the checkout this package runs from, with a plus where files differ from it. A copied tree has none:
+    QSGP_COMMIT names the commit there, or it is said why none is known."""
     folder = Path(__file__).parents[3]
-    if not (folder / ".git").exists():
-        return None
     try:
-        named = _git(folder, "rev-parse", "--short", "HEAD")
-        return named + ("+" if _git(folder, "status", "--porcelain", "--untracked-files=no") else "")
-    except (OSError, subprocess.SubprocessError):
-        return None
+        if (folder / ".git").exists():
+            named = _git(folder, "rev-parse", "--short", "HEAD")
+            return named + ("+" if _git(folder, "status", "--porcelain", "--untracked-files=no") else "")
+        why = "no checkout"
+    except (OSError, subprocess.SubprocessError) as error:
+        why = f"git failed with {type(error).__name__}"
+    return os.environ.get("QSGP_COMMIT") or f"unknown: {why}, and QSGP_COMMIT is not set"
 
 
 def _git(folder: Path, *words: str) -> str:

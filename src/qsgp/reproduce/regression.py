@@ -23,7 +23,7 @@ from qsgp.paper import Chevron, Problem, Settings, Support
 from qsgp.reproduce import exactly, svgp
 from qsgp.reproduce.exactly import Found, Seen
 from qsgp.reproduce.experiment import Case, Choice, Row
-from qsgp.reproduce.steps import now_and_then, uninterrupted
+from qsgp.reproduce.steps import NowAndThen, uninterrupted
 
 SETS = ("kin40k", "protein", "keggdirected", "keggundirected", "pol", "elevators")
 FAR = 10.0  # training may end anywhere: a score beyond this would leave the others no room
@@ -141,9 +141,10 @@ def shrunk(sizes: Sizes, table: Table) -> Sizes:
     return replace(sizes, m=m, m_tilde=min(sizes.m_tilde, m), n_tilde=min(sizes.n_tilde, n), rank=min(sizes.rank, n))
 
 
-def settings_of(sizes: Sizes, seed: int) -> Settings:
-    """Appendix I.1: AdaGrad 0.1 for every entry, Adam 1e-5 once a tenth is done, Eq. (3), rates that decay."""
-    return Settings(
+def settings_of(sizes: Sizes, choice: Choice) -> Settings:
+    """Appendix I.1: AdaGrad 0.1 for every entry, Adam 1e-5 once a tenth is done, Eq. (3), rates that decay; but what
+    was asked for."""
+    printed = Settings(
         n_tilde=sizes.n_tilde,
         m_tilde=sizes.m_tilde,
         iterations=sizes.iterations,
@@ -152,9 +153,10 @@ def settings_of(sizes: Sizes, seed: int) -> Settings:
         frozen=0.1,
         covariance_update="entry",
         control="gram",
-        seed=seed,
+        seed=choice.seed,
         every=max(1, sizes.iterations // 1000),
     )
+    return choice.asked.put(printed)
 
 
 # --- rows -----------------------------------------------------------------------------------------------------------
@@ -209,7 +211,7 @@ def beside(place: Place, sizes: Sizes, choice: Choice) -> Iterator[Case]:
 
 def _svgp(table: Table, sizes: Sizes, choice: Choice) -> Row:
     some = torch.randperm(len(table.x), generator=torch.Generator().manual_seed(choice.seed))[: sizes.inducing]
-    told, began = now_and_then(choice.say), time.perf_counter()
+    told, began = NowAndThen(choice.say), time.perf_counter()
     first = svgp.Svgp.start(table.kernel, table.sigma2, table.x[some.to(table.x.device)])
     steps = sizes.svgp_iterations
     model = svgp.fit(first, table.x, table.y, steps, lambda done: told(done, steps), choice.seed)

@@ -30,13 +30,9 @@ def make_settings(problem: Problem, options: Options, sizes: Sizes) -> Settings:
 
 
 def _draws(problem: Problem, settings: Settings) -> Draws:
-    """Blocks where they apply, unless the frequencies that they keep would take more memory than the table.
-
-    On a GPU they have to be asked for, in `qsgp.paper`, until they are measured there.
-    """
+    """Blocks where they apply, unless the frequencies that they keep would take more memory than the table."""
     frequencies, table = problem.source.d / 2, 2 * (problem.source.outputs + problem.covariance.k + 1)  # of a function
-    suits = takes_blocks(problem, settings) and frequencies <= table and not problem.support.U.is_cuda
-    return "blocks" if suits else "scattered"
+    return "blocks" if takes_blocks(problem, settings) and frequencies <= table else "scattered"
 
 
 def _paper(options: Options) -> Settings:
