@@ -90,7 +90,7 @@ def test_a_sum_that_is_asked_for_is_the_sum() -> None:
 def test_without_time_the_plain_kernels_remain() -> None:
     found = [plain_kernel(), plain_kernel(Laplacian)]
     rows = rows_of(normals(50, 2), normals(50))
-    making = Making(lambda count: rows.take(slice(count)), lambda starts, count, effort: starts, 50)
+    making = Making(lambda count: rows.take(slice(count)), lambda starts, count, effort: starts, 50, 50)
     kept = chosen(found, making, ASKED)
     assert all(each.value > NOT_YET for each in kept)
     assert kept[0] in found
@@ -101,7 +101,7 @@ def test_the_best_plain_kernel_stays_a_contender() -> None:
         return [each._replace(value=len(formula(each.kernel)) + 0.1 * number) for number, each in enumerate(starts)]
 
     rows = rows_of(normals(60, 2), normals(60))
-    making = Making(lambda count: rows.take(slice(count)), searched, 60)
+    making = Making(lambda count: rows.take(slice(count)), searched, 60, 60)
     kept = chosen([plain_kernel(), plain_kernel(Matern32), plain_kernel(Laplacian)], making, ASKED)
     assert len(kept) == 3
     assert [len(formula(each.kernel)) for each in kept] == [3, 3, 1]

@@ -10,14 +10,14 @@ from sklearn.exceptions import ConvergenceWarning
 
 from qsgp.data.rows import Rows
 from qsgp.interrupt import Halt
-from qsgp.kernels import SquaredExponential, hyperparameters
+from qsgp.kernels import Matern12, SquaredExponential, hyperparameters
 from qsgp.likelihoods import Gaussian, Laplace, Logistic
 from qsgp.posteriors.posteriors import ClosedForm
 from qsgp.solvers.dual import System
 from qsgp.training.held_out import raised, trusted
 from qsgp.training.options import Options
 from qsgp.training.plan import make_plan
-from qsgp.training.precision import resolution
+from qsgp.training.precision import open_between_rows, resolution
 from qsgp.training.road_rows import train
 from qsgp.training.rows_epochs import Limits, epoch, finished, joined, settled
 from qsgp.training.rows_given import Given
@@ -81,14 +81,30 @@ def test_tol_says_how_still_predictions_must_be():
 def test_noise_below_the_rounding_of_products_is_not_solved_in_float32():
     kernel, cpu, gpu = SquaredExponential(*hyperparameters(1.0, 80.0, d=2)), Options(), Options(device="cuda")
     tiny, usual = Gaussian(torch.tensor(2e-5)), Gaussian(torch.tensor(1.0))
+    x = torch.zeros(1).expand(10**6, 2)
     for options in (cpu, gpu):
-        dtype, floor = resolution(kernel, tiny, options, 36_000)
+        dtype, floor = resolution(kernel, tiny, options, x[:36_000])
         assert dtype == torch.float64 and floor < 1e-4 * 2e-5
-        assert resolution(kernel, usual, options, 36_000)[0] == torch.float32
-        assert resolution(kernel, Logistic(), options, 36_000)[0] == torch.float32
-        assert resolution(kernel, Laplace(torch.tensor(1e-3)), options, 36_000)[0] == torch.float64
-    dtype, floor = resolution(kernel, tiny, gpu, 10**6)
+        assert resolution(kernel, usual, options, x[:36_000])[0] == torch.float32
+        assert resolution(kernel, Logistic(), options, x[:36_000])[0] == torch.float32
+        assert resolution(kernel, Laplace(torch.tensor(1e-3)), options, x[:36_000])[0] == torch.float64
+    dtype, floor = resolution(kernel, tiny, gpu, x)
     assert dtype == torch.float32 and 1e-3 < floor < 1.0
+
+
+def test_what_a_rough_kernel_leaves_open_is_like_noise():
+    """Rows a tenth of a lengthscale apart: Matern-1/2 stays uncertain between them, a smooth kernel does not."""
+    tiny, options = Gaussian(torch.tensor(1e-7)), Options()
+    x = 0.1 * torch.arange(2000.0)[torch.randperm(2000, generator=torch.Generator().manual_seed(0)), None]
+    rough, smooth = (kind(*hyperparameters(1.0, 1.0, d=1)) for kind in (Matern12, SquaredExponential))
+    expected = 0.25 * (1 - math.exp(-0.2))
+    assert open_between_rows(rough, x) == pytest.approx(expected, rel=1e-3)
+    assert open_between_rows(smooth, x) == 0
+    assert resolution(rough, tiny, options, x)[0] == torch.float32
+    assert resolution(smooth, tiny, options, x)[0] == torch.float64
+    twice = torch.cat([x[:1000], x[:1000]])
+    assert open_between_rows(rough, twice) == pytest.approx(0, abs=1e-6)
+    assert resolution(rough, tiny, options, twice)[0] == torch.float64
 
 
 def test_a_solution_that_runs_away_begins_again_with_more_noise(monkeypatch):

@@ -21,12 +21,11 @@ _BULK = 10_000  # rows that tell whether outliers have stretched the scale
 
 def first_kernels(x: Float[Tensor, "n d"], names: tuple[str, ...], units: Float[Tensor, " d"] | None) -> list[Kernel]:
     """Where searches begin: a lengthscale for each input, or for very many inputs common ones."""
-    d, middle = x.shape[1], bulk(x)
-    lengthscale, variance = hyperparameters(math.sqrt(d) * middle, 1.0, d=d, dtype=torch.float64)
+    d = x.shape[1]
+    lengthscale, variance = hyperparameters(math.sqrt(d) * bulk(x), 1.0, d=d, dtype=torch.float64)
     if d > many_inputs.MANY:
         return [*many_inputs.tied_kernels(list(names), x[:COMPARED_POINTS], lengthscale, units)]
-    # sums of absolute differences (norm 1) are of the size of d
-    return [KERNELS[name](d ** (1 / getattr(KERNELS[name], "norm", 2)) * middle, variance) for name in names]
+    return [KERNELS[name](lengthscale, variance) for name in names]
 
 
 def unlearned(kernels: list[Kernel], sum_of: tuple[str, ...]) -> Kernel:

@@ -12,7 +12,7 @@ from qsgp.data.rows import Rows
 from qsgp.engine import FORMULAS
 from qsgp.hyperparameters.asked import Asked
 from qsgp.hyperparameters.found import NOT_YET, Found, OnRows, best_of_each_formula, formula, plain
-from qsgp.hyperparameters.metric import AT_MOST, directions
+from qsgp.hyperparameters.metric import directions
 from qsgp.kernels import Mapped, SpectralSum
 from qsgp.solvers.closed_form import Effort
 
@@ -24,11 +24,13 @@ _EFFORT = Effort(16, 1e-4)
 
 
 class Making(NamedTuple):
-    """Some of the rows, and searches on ``points`` of them within the time there is for it."""
+    """Some of the rows, and searches on ``points`` of them within the time there is for it; a metric is learned from
+    ``known`` rows."""
 
     rows: Callable[[int], Rows]
     on_rows: OnRows
     points: int
+    known: int
 
 
 def chosen(found: list[Found], making: Making, asked: Asked) -> list[Found]:
@@ -66,7 +68,7 @@ def _turned(found: list[Found], making: Making) -> list[Found]:
     turned: list[Found] = []
     for number in range(ROUNDS):
         best = _ordered(found[:1] + turned)[:1]
-        rows = making.rows(min(2 * making.points, AT_MOST))
+        rows = making.rows(making.known)
         if not best or best[0].likelihood.noise_variance is None or rows.x.shape[1] < 2:
             return turned
         where = directions(best[0].kernel, best[0].likelihood, rows)

@@ -19,7 +19,8 @@ from qsgp.interfaces import Kernel, Likelihood, SpectralKernel
 from qsgp.kernels import Mapped
 from qsgp.kernels.gram import gram
 
-AT_MOST = 2000  # rows at which gradients are taken
+KNOWN, KNOWN_ON_GPU = 4000, 8000  # rows of the model whose gradients are taken
+AT_MOST = 2000  # of them, where they are taken
 MOST = 128  # directions of very many inputs
 LEAST_SHARE = 1e-4  # of the loudest direction: quieter ones are as good as left out
 LONGEST = 100.0  # first lengthscale of a direction that hardly matters, in its deviations

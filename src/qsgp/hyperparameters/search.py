@@ -15,6 +15,7 @@ from qsgp.hyperparameters.few_rows import learn_small
 from qsgp.hyperparameters.first import COMPARED_POINTS, first_kernels, screened, unlearned
 from qsgp.hyperparameters.found import Found, best_of_each_formula, plain
 from qsgp.hyperparameters.geometry import Making, chosen
+from qsgp.hyperparameters.metric import KNOWN, KNOWN_ON_GPU
 from qsgp.hyperparameters.prior import lengthscale_prior
 from qsgp.hyperparameters.small_tables import Watch
 from qsgp.interfaces import Kernel, Likelihood
@@ -29,6 +30,7 @@ _FEW_JUDGES = 500  # that say less than the evidence does
 _LITTLE_TIME = 10.0  # seconds of a CPU, in which kernels of 2,000 rows cannot be compared: as for small tables then
 _GROWTH = 1.41  # of the rows from search to search, while there is time: it costs thrice as much
 _LEAST_LEARNED = 4  # with fewer rows the evidence says nothing: keep the defaults
+_KEPT = 2  # kernels that go on to more rows
 _MAKING = 0.5  # of the time, at most, for kernels made of others
 _QUICK, _LAST = Effort(20, 1e-4), Effort(60, 1e-5)
 _COMPARING, _GROWING = Effort(16, 1e-4), Effort(8, 1e-4)
@@ -122,7 +124,7 @@ class Search:
         if not asked.makes_others:
             return found
         part = replace(self, watch=self.watch.within(_MAKING))
-        return chosen(found, Making(part.some, part.on_rows, few), asked)
+        return self.judged(chosen(found, Making(part.some, part.on_rows, few, self._told), asked), few)[:_KEPT]
 
     def on_rows(self, starts: list[Found], count: int, effort: Effort) -> list[Found]:
         """Every kernel from where its last search ended, on ``count`` rows; the best evidence first."""
@@ -137,12 +139,13 @@ class Search:
         return found if self.watch.halt() else sorted(found, key=lambda each: -each.value)
 
     def judged(self, found: list[Found], count: int) -> list[Found]:
-        """Ordered by the density of rows beyond the first ``count``, which the kernels know."""
-        if len(found) < 2 or self.rows.n < count + _FEW_JUDGES or not self.watch.allows(count, len(found)):
+        """Ordered by the density, for kernels that know the first ``count`` rows, of others that have told nothing."""
+        told = max(count, self._told) if self.asked.makes_others else count
+        if len(found) < 2 or self.rows.n < told + _FEW_JUDGES or not self.watch.allows(count, len(found)):
             return found
         # as `some_rows` has it
         order = torch.randperm(self.rows.n, generator=torch.Generator().manual_seed(self.asked.seed))
-        known, others = self.taken(order[:count]), self.taken(order[count : count + _JUDGES])
+        known, others = self.taken(order[:count]), self.taken(order[told : told + _JUDGES])
 
         def density(each: Found) -> float:
             device = self.asked.search_device
@@ -157,6 +160,12 @@ class Search:
 
     def taken(self, index: Int[Tensor, " i"]) -> Rows:
         return self.rows.take(index).to(self.asked.search_device, torch.float64)
+
+    @property
+    def _told(self) -> int:
+        """Rows that a metric is learned from; a quarter at least remains to judge it."""
+        most = KNOWN if self.asked.search_device == "cpu" else KNOWN_ON_GPU
+        return max(self._few(LEARN_POINTS), min(most, self.rows.n * 3 // 4))
 
     def _few(self, count: int) -> int:
         return self.asked.few(count, self.rows.Y.shape[1])

@@ -40,7 +40,7 @@ class Given:
         n, options, sizes = task.rows.n, task.options, task.sizes
         order = torch.randperm(n, generator=torch.Generator().manual_seed(options.seed))
         kept = min(sizes.dual_rows, n) - sizes.held_out
-        dtype, floor = resolution(kernel, likelihood, options, kept)
+        dtype, floor = resolution(kernel, likelihood, options, task.rows.x[order[:kept]])
         rows = task.rows.take(order[:kept]).to(options.device, dtype)
         held_out = task.rows.take(order[n - sizes.held_out :]).to(options.device, dtype)
         return cls(rows, held_out, spectral(put(kernel, rows.x)), put(likelihood, rows.x), floor)
