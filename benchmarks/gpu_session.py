@@ -32,6 +32,13 @@ LEDGER = "session.json"
 LEAST, GRACE = 20.0, 15.0  # seconds: with fewer left nothing is begun; to write down what is there after Ctrl-C
 
 
+# diamonds needs pandas, which such a machine may lack
+_GEOMETRY = (
+    "benchmarks/geometry.py --device cuda --models ard auto --data kin40k protein pol elevators bike "
+    "--json {out}/geometry.json"
+)
+
+
 class Job(NamedTuple):
     """``command`` follows the name of Python; {out} is the folder. ``writes``: the command makes the JSON file."""
 
@@ -52,6 +59,7 @@ JOBS = [
     Job("test_gpu", 360, "-m pytest -m gpu -q", writes=False),
     Job("block_training", 240, _BLOCKS),
     Job("block_step", 60, "benchmarks/block_step.py --json {out}/block_step.json"),
+    Job("geometry", 420, _GEOMETRY),
     Job("table_2_printed", 1200, f"{_TABLE_2} --only 'as printed'"),
     Job("mnist_printed", 600, f"{_MNIST} --only 'bound Q'"),
     Job("table_2_ours", 420, f"{_TABLE_2} --only ours"),

@@ -49,6 +49,13 @@ KINDS = [
         "test rows, so that means differ a little.",
         compared=True,
     ),
+    Kind(
+        "Kernels that learn their geometry",
+        ("geometry",),
+        "`python benchmarks/geometry.py`, on training rows held out. `ard` is Matern-3/2 with a lengthscale for each\n"
+        "input, `metric` the same with a learned metric where it helps, `sums` five kernels and sums of two, `auto`\n"
+        "the default.",
+    ),
     PAPER,
     Kind("Robot arm", ("robot_arm", "lengthscales"), "`_expected`: a power of n through the exact GPs of the run."),
     Kind("MNIST", ("mnist",), "`nlp` is the mean negative log probability of the right label."),

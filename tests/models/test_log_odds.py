@@ -120,3 +120,15 @@ def test_many_labels_are_learned_and_their_probabilities_kept(tmp_path) -> None:
     np.testing.assert_allclose(qsgp.load(tmp_path / "model.qsgp").predict_proba(X_new), p, atol=1e-6)
     assert QSGPClassifier(likelihood="logistic").plan(X, y).road == "rows"
     assert "numbers" not in str(QSGPClassifier(likelihood="logistic").plan(X, y))
+
+
+def test_labels_that_there_was_no_time_for_have_sites_of_their_own():
+    """What a fit leaves that is stopped while it learns hyperparameters: probabilities, not numbers."""
+    X, y = ring(3400, 0)
+    with pytest.warns(UserWarning, match="Stopped|There was time"):
+        model = QSGPClassifier(random_state=0, max_time=0.01, device="cpu").fit(X, y)
+    assert model.likelihood_ == "logistic"
+    p = model.predict_proba(X[:200])
+    np.testing.assert_allclose(p.sum(1), 1)
+    assert (model.target_mean_ == 0).all() or model.posterior_["kind"] != "closed form"
+    assert np.mean(model.predict(X) != y) < 0.3

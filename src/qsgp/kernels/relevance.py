@@ -1,5 +1,6 @@
-"""What a kernel says of single inputs, whatever it is made of."""
+"""What a kernel says of single inputs, and what it is times a number, whatever it is made of."""
 
+import math
 from typing import Any
 
 import torch
@@ -25,6 +26,16 @@ def effective_lengthscales(kernel: Any) -> Float64[Tensor, " d"]:
     """How far each input alone must change to matter; of a plain kernel its lengthscales."""
     plain = not isinstance(kernel, SpectralSum | Mapped)
     return kernel.lengthscale.detach().double().cpu() if plain else 1 / metric(kernel).norm(dim=1).clamp_min(1e-12)
+
+
+def stretched(kernel: Any, factor: float) -> Any:
+    """The kernel times ``factor``."""
+    more = {name: value + math.log(factor) for name, value in kernel.parameters().items() if is_variance(name)}
+    return kernel.with_parameters(kernel.parameters() | more)
+
+
+def is_variance(name: str) -> bool:
+    return name.endswith("log_variance")
 
 
 def has_map(kernel: Any) -> bool:

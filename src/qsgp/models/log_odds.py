@@ -3,19 +3,22 @@
 from dataclasses import replace
 from typing import Any
 
-import torch
+import numpy as np
 
 from qsgp.data.scaling import Scaling
+from qsgp.kernels.relevance import stretched
 from qsgp.likelihoods import LabelsAsNumbers, Logistic
-from qsgp.posteriors.posteriors import KernelFunctionsAtRows, Posterior
+from qsgp.posteriors.posteriors import ClosedForm, KernelFunctionsAtRows, Posterior
 
 
 def as_log_odds(scaling: Scaling, posterior: Posterior) -> tuple[Scaling, Posterior]:
     """f = scale g has the kernel of g times scale^2 and its noises likewise; any other model as it is."""
     sites = posterior.likelihood
+    if isinstance(sites, Logistic) and isinstance(posterior, ClosedForm):  # it knows the labels themselves
+        return replace(scaling, y_mean=np.zeros_like(scaling.y_mean)), posterior
     if not isinstance(sites, LabelsAsNumbers):
         return scaling, posterior
-    kernel = times(posterior.kernel, sites.scale.square())
+    kernel: Any = stretched(posterior.kernel, float(sites.scale) ** 2)
     centred = replace(scaling, y_mean=float(sites.scale) * scaling.y_mean)
     if isinstance(posterior, KernelFunctionsAtRows):
         spread = posterior.spread
@@ -24,13 +27,3 @@ def as_log_odds(scaling: Scaling, posterior: Posterior) -> tuple[Scaling, Poster
         A = posterior.A / sites.scale.to(posterior.A)
         return centred, replace(posterior, kernel=kernel, likelihood=Logistic(), A=A, spread=spread)
     raise TypeError(f"labels as numbers in {type(posterior).__name__}")
-
-
-def times(kernel: Any, factor: torch.Tensor) -> Any:
-    """The kernel times a number."""
-    parameters = kernel.parameters()
-    grown = {
-        name: value + factor.to(value).log() if name.endswith("log_variance") else value
-        for name, value in parameters.items()
-    }
-    return kernel.with_parameters(grown)

@@ -9,6 +9,8 @@ from sklearn.exceptions import ConvergenceWarning
 from qsgp.data.rows import some_rows
 from qsgp.interfaces import Kernel, Likelihood
 from qsgp.interrupt import Halt
+from qsgp.kernels.relevance import stretched
+from qsgp.likelihoods import LabelsAsNumbers, Logistic
 from qsgp.posteriors.posteriors import ClosedForm
 from qsgp.training.exact import affordable
 from qsgp.training.options import LEARN_POINTS
@@ -16,6 +18,7 @@ from qsgp.training.precision import put
 from qsgp.training.task import Task
 from qsgp.training.trained import Trained
 
+_LOG_ODDS = 4.0  # of labels that are taken for -1 and +1, where no rows held out have told them
 _GRACE = 0.1  # of the time, once it is over, for sites that are not Gaussian
 
 
@@ -45,6 +48,8 @@ def stopped_early(task: Task, kernel: Kernel, likelihood: Likelihood) -> Trained
         stacklevel=3,
     )
     x, Y, weight = (part.double() for part in task.rows.take(rows))
+    if isinstance(likelihood, LabelsAsNumbers):  # so few have sites of their own
+        kernel, likelihood, Y = stretched(kernel, _LOG_ODDS**2), Logistic(), Y.sign()
     limit = task.options.max_time
     grace = None if limit is None else Halt(threading.Event(), _GRACE * limit)
     # those of a run that goes on were stored on the device it had
