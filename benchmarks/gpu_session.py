@@ -104,6 +104,11 @@ class Ledger:
             file.write((json.dumps(self._known, indent=1) + "\n").encode())
 
 
+def _listens() -> None:
+    """In the child: what a shell runs in the background ignores Ctrl-C, and so would all that it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def run(job: Job, folder: Path, limit: float) -> tuple[str, float, str]:
     """ "done", "failed" or "ended", the seconds it took, and the last line of its output."""
     words = [sys.executable, *shlex.split(job.command.format(out=shlex.quote(str(folder))))]
@@ -112,7 +117,13 @@ def run(job: Job, folder: Path, limit: float) -> tuple[str, float, str]:
     log, began = folder / f"{job.name}.log", time.monotonic()
     with log.open("ab") as output:
         child = subprocess.Popen(
-            words, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            words,
+            cwd=ROOT,
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=_listens,
         )
         try:
             state = "failed" if child.wait(limit) else "done"

@@ -61,6 +61,8 @@ def learn(
         return plain(unlearned(first, asked.sum_of)), first_guess(asked.likelihood)
     little = watch.left() < _LITTLE_TIME and not noise.labels and asked.search_device == "cpu"
     hurried = little and not (asked.sum_of or asked.metric == "full")
+    if hurried:
+        asked = replace(asked, kernels=tuple(name for name in asked.kernels if name not in ROUGH) or asked.kernels)
     if hurried and not noise.fixed_sites:
         # sites take rounds; the variance of errors says nearly as much
         kernel, numbers = learn_small(rows, replace(asked, likelihood=Gaussian.name), watch, units)
