@@ -17,10 +17,10 @@ from qsgp.data.rows import Rows
 from qsgp.factor import cholesky
 from qsgp.interfaces import Kernel, Likelihood, SpectralKernel
 from qsgp.kernels import Mapped
-from qsgp.kernels.gram import gram
 
 KNOWN, KNOWN_ON_GPU = 4000, 8000  # rows of the model whose gradients are taken
 AT_MOST = 2000  # of them, where they are taken
+PLACES = 500  # of those at a time: what autograd keeps of them has the size of the kernel values
 MOST = 128  # directions of very many inputs
 LEAST_SHARE = 1e-4  # of the loudest direction: quieter ones are as good as left out
 LONGEST = 100.0  # first lengthscale of a direction that hardly matters, in its deviations
@@ -41,7 +41,7 @@ class Directions(NamedTuple):
 @torch.no_grad()
 def directions(kernel: Kernel, likelihood: Likelihood, rows: Rows) -> Directions:
     """Those along which the exact GP that knows ``rows`` changes, the loudest first. Gaussian noise; O(n^3)."""
-    K, noise = gram(kernel, rows.x), likelihood.noise_variance
+    K, noise = kernel(rows.x, rows.x), likelihood.noise_variance
     assert noise is not None
     K.diagonal().add_(noise / rows.weight)
     A = torch.cholesky_solve(rows.Y, cholesky(K)[0])
@@ -59,12 +59,15 @@ def directions(kernel: Kernel, likelihood: Likelihood, rows: Rows) -> Directions
 def slopes_of_mean(
     kernel: Kernel, x: Float[Tensor, "n d"], A: Float[Tensor, "n o"], at: Float[Tensor, "a d"]
 ) -> Float[Tensor, "a o d"]:
-    """Gradients of k(., x) A at rows ``at``."""
-    with torch.enable_grad():
-        places = at.detach().requires_grad_()
-        f = kernel(places, x) @ A
-        each = [torch.autograd.grad(column.sum(), places, retain_graph=True)[0] for column in f.mT]
-    return torch.stack(each, 1)
+    """Gradients of k(., x) A at rows ``at``, some at a time."""
+    found = []
+    for part in at.split(PLACES):
+        with torch.enable_grad():
+            places = part.detach().clone().requires_grad_()
+            f = kernel(places, x) @ A
+            each = [torch.autograd.grad(column.sum(), places, retain_graph=True)[0] for column in f.mT]
+        found.append(torch.stack(each, 1))
+    return torch.cat(found)
 
 
 def outer_products(slopes: Float[Tensor, "a o d"]) -> Float[Tensor, "d d"]:

@@ -30,6 +30,7 @@ _FEW_JUDGES = 500  # that say less than the evidence does
 _LITTLE_TIME = 10.0  # seconds of a CPU, in which kernels of 2,000 rows cannot be compared: as for small tables then
 _GROWTH = 1.41  # of the rows from search to search, while there is time: it costs thrice as much
 _LEAST_LEARNED = 4  # with fewer rows the evidence says nothing: keep the defaults
+_MORE_ROWS = 2  # times those of the last search: a metric takes one factor of them, and no slopes
 _KEPT = 2  # kernels that go on to more rows
 _MAKING = 0.5  # of the time, at most, for kernels made of others
 _QUICK, _LAST = Effort(20, 1e-4), Effort(60, 1e-5)
@@ -165,9 +166,11 @@ class Search:
 
     @property
     def _told(self) -> int:
-        """Rows that a metric is learned from; a quarter at least remains to judge it."""
+        """Rows that a metric is learned from; a quarter at least remains to judge it. One factor of so many takes no
+        more memory than the searches do."""
         most = KNOWN if self.asked.search_device == "cpu" else KNOWN_ON_GPU
-        return max(self._few(LEARN_POINTS), min(most, self.rows.n * 3 // 4))
+        most = min(most, int(_MORE_ROWS * self.asked.most), self.rows.n * 3 // 4)
+        return max(min(self._few(LEARN_POINTS), self.asked.most), most)
 
     def _few(self, count: int) -> int:
         return self.asked.few(count, self.rows.Y.shape[1])
