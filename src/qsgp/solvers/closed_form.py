@@ -238,9 +238,10 @@ def density_of_others(
 
 @contextmanager
 def threads_worth(n: int) -> Iterator[None]:
-    """One thread for every 500 rows: on smaller matrices threads wait for each other (400 rows: twice as slow)."""
+    """One thread for every 750 rows: on smaller matrices threads wait for each other (600 rows: twice as slow; 1,000
+    rows: two are as fast as one on an idle machine, and much slower on a busy one)."""
     before = torch.get_num_threads()
-    torch.set_num_threads(max(1, min(before, n // 500)))
+    torch.set_num_threads(max(1, min(before, n // 750)))
     try:
         yield
     finally:
