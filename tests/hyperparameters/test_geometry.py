@@ -105,3 +105,12 @@ def test_the_best_plain_kernel_stays_a_contender() -> None:
     kept = chosen([plain_kernel(), plain_kernel(Matern32), plain_kernel(Laplacian)], making, ASKED)
     assert len(kept) == 3
     assert [len(formula(each.kernel)) for each in kept] == [3, 3, 1]
+
+
+def test_a_sum_of_many_inputs_is_no_sum_of_ties() -> None:
+    """Beyond 128 inputs searches begin with tied lengthscales; what is made of them multiplies as any kernel does."""
+    x = normals(60, 130)
+    asked = replace(ASKED, most=60, sums=False, sum_of=("rbf", "laplacian"), metric="ard")
+    kernel, _ = learn(rows_of(x, x[:, 0]), asked, Watch())
+    assert isinstance(kernel, SpectralSum)
+    torch.testing.assert_close(kernel.product(x[:3], x, x), kernel(x[:3], x) @ x)

@@ -99,9 +99,9 @@ def _sum_of(names: Sequence[str], found: list[Found]) -> Found:
 def _sum(found: Sequence[Found]) -> Found:
     """Each begins where it was, with its share of the variance."""
     terms: list[Any] = []
-    for each in found:
-        log_variance = each.kernel.parameters()["log_variance"] - math.log(len(found))
-        terms.append(each.kernel.with_parameters({**each.kernel.parameters(), "log_variance": log_variance}))
+    for kernel in (plain(each.kernel) for each in found):
+        own = kernel.parameters()
+        terms.append(kernel.with_parameters(own | {"log_variance": own["log_variance"] - math.log(len(found))}))
     return Found(SpectralSum(tuple(terms)), found[0].likelihood)
 
 

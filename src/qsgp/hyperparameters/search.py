@@ -53,9 +53,8 @@ def learn(
         assert numbers.noise_variance is not None
         return kernel, LabelsAsNumbers(numbers.noise_variance)
     if rows.x.shape[1] > many_inputs.MANY:  # proportions are given, and rough kernels take the time of smooth ones
-        smooth = tuple(name for name in asked.kernels if name not in ROUGH)
-        asked = replace(asked, sums=False, metric="full" if asked.metric == "full" else "ard")
-        asked = replace(asked, kernels=smooth or asked.kernels)
+        kernels = asked.kernels if asked.sum_of else smooth(asked.kernels)
+        asked = replace(asked, kernels=kernels, sums=False, metric="full" if asked.metric == "full" else "ard")
     noise = LIKELIHOODS[asked.likelihood]
     if asked.fixed or rows.n < _LEAST_LEARNED:
         first = first_kernels(rows.x, asked.kernels, units)
@@ -63,7 +62,7 @@ def learn(
     little = watch.left() < _LITTLE_TIME and not noise.labels and asked.search_device == "cpu"
     hurried = little and not (asked.sum_of or asked.metric == "full")
     if hurried:
-        asked = replace(asked, kernels=tuple(name for name in asked.kernels if name not in ROUGH) or asked.kernels)
+        asked = replace(asked, kernels=smooth(asked.kernels))
     if hurried and not noise.fixed_sites:
         # sites take rounds; the variance of errors says nearly as much
         kernel, numbers = learn_small(rows, replace(asked, likelihood=Gaussian.name), watch, units)
@@ -77,6 +76,11 @@ def learn(
     sites = first_guess(asked.likelihood)
     best = Search(rows, asked, watch).best([Found(kernel, sites) for kernel in candidates])
     return on(plain(best.kernel), "cpu"), on(best.likelihood, "cpu")
+
+
+def smooth(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Without the rough ones, unless these are all there is."""
+    return tuple(name for name in names if name not in ROUGH) or names
 
 
 def _classes_of_many_inputs(

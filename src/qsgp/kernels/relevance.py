@@ -30,12 +30,9 @@ def effective_lengthscales(kernel: Any) -> Float64[Tensor, " d"]:
 
 def stretched(kernel: Any, factor: float) -> Any:
     """The kernel times ``factor``."""
-    more = {name: value + math.log(factor) for name, value in kernel.parameters().items() if is_variance(name)}
-    return kernel.with_parameters(kernel.parameters() | more)
-
-
-def is_variance(name: str) -> bool:
-    return name.endswith("log_variance")
+    own = kernel.parameters()
+    more = {name: value + math.log(factor) for name, value in own.items() if name.endswith("log_variance")}
+    return kernel.with_parameters(own | more)
 
 
 def has_map(kernel: Any) -> bool:

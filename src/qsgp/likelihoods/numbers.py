@@ -33,10 +33,6 @@ class LabelsAsNumbers(Gaussian):
     labels: ClassVar[bool] = True
     trains_only: ClassVar[bool] = True  # a fitted model has log odds
 
-    @property
-    def learned(self) -> Gaussian:
-        return Gaussian(self.noise_variance)
-
     def with_parameters(self, parameters: Parameters) -> "LabelsAsNumbers":
         noise_variance = parameters["log_noise_variance"].exp()
         return replace(self, noise_variance=noise_variance, scale=self.scale.to(noise_variance))
