@@ -503,3 +503,10 @@ def test_labels_of_tiny_weights_give_a_finite_model():
     with pytest.warns(UserWarning, match="The weights sum to 1"):
         model = QSGPClassifier(random_state=0).fit(X, y, sample_weight=np.full(200, 1 / 200))
     assert np.isfinite(model.predict_proba(X)).all()
+
+
+def test_a_metric_of_few_rows_is_told():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 5))
+    with pytest.warns(UserWarning, match="60 rows of 5 inputs, which is likely to overfit"):
+        QSGPRegressor(kernel="rbf", metric="full", random_state=0).fit(X, X[:, 0])

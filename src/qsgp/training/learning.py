@@ -1,5 +1,6 @@
 """What the search for hyperparameters is asked for by the keywords of a model."""
 
+import warnings
 from dataclasses import replace
 
 from jaxtyping import Float
@@ -15,6 +16,7 @@ from qsgp.kernels import AUTO, ROUGH, factorising
 from qsgp.training.options import Options, Sizes
 from qsgp.training.sizes import FEATURES_SOLVED, ROWS
 
+_ROWS_OF_AN_INPUT = 20  # fewer overfit a metric
 MADE_OF_OTHERS = (ROWS, FEATURES_SOLVED)  # roads whose searches see thousands of rows
 
 
@@ -23,6 +25,12 @@ def learn(
 ) -> tuple[Kernel, Likelihood]:
     """Kernel and likelihood for these rows, within the time of ``halt``; ``units`` of the inputs as they came."""
     wanted = asked(options, rows.n, sizes.learn_points, sizes.learn_most)
+    if options.metric == "full" and rows.n < _ROWS_OF_AN_INPUT * rows.x.shape[1]:
+        warnings.warn(
+            f"metric='full' is learned from {rows.n:,} rows of {rows.x.shape[1]:,} inputs, which is likely to overfit: "
+            "intervals may be far too narrow. Compare with metric='ard' on rows held out, or call calibrate.",
+            stacklevel=5,
+        )
     if sizes.road in MADE_OF_OTHERS:
         wanted = replace(wanted, metric=options.metric)
         if options.kernel == "auto":
