@@ -7,13 +7,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+_outer: list[threading.Event] = []  # of the main thread
+
 
 @contextmanager
 def deferred_interrupt() -> Iterator[threading.Event]:
-    """Ctrl-C sets the event instead of tearing a step apart; a second one stops at once, as usual."""
+    """Ctrl-C sets the event instead of tearing a step apart; a second one stops at once, as usual. Within another of
+    these the event is that of the outer one."""
     pressed = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield pressed  # signals reach the main thread only
+        return
+    if _outer:
+        yield _outer[-1]
         return
 
     def press(number: int, frame: FrameType | None) -> None:
@@ -22,9 +28,11 @@ def deferred_interrupt() -> Iterator[threading.Event]:
         pressed.set()
 
     before = signal.signal(signal.SIGINT, press)
+    _outer.append(pressed)
     try:
         yield pressed
     finally:
+        _outer.pop()
         signal.signal(signal.SIGINT, before)
 
 

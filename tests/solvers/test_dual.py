@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from qsgp.kernels import BY_NAME, hyperparameters
-from qsgp.solvers.dual import Ahead, System, shuffled, solve
+from qsgp.solvers.dual import shuffled, solve
+from qsgp.solvers.system import Ahead, System
 
 
 def problem(n=120, columns=1, dtype=torch.float64, name="matern32", device="cpu"):
@@ -65,7 +66,7 @@ def test_columns_may_have_noises_of_their_own():
     system = System(kernel, x, noises, torch.zeros_like(Y), torch.tensor([0, 1, 0]))
     for epoch in range(60):
         for rows in shuffled(len(x), 40, epoch, x.device):
-            system.visit(rows, Y[rows])
+            system.visit(system.block(rows), Y[rows])
     for column, own in enumerate([0, 1, 0]):
         exact = torch.linalg.solve(kernel(x, x) + torch.diag(noises[:, own]), Y[:, column])
         torch.testing.assert_close(system.A[:, column], exact, rtol=1e-5, atol=1e-6)
@@ -81,7 +82,7 @@ def accelerated(epochs, ahead):
     for epoch in range(epochs):
         total.zero_()
         for rows in shuffled(120, 3, epoch, x.device):
-            system.visit(rows, Y[rows])
+            system.visit(system.block(rows), Y[rows])
             total += system.A / 40
     H = kernel(x, x) + torch.diag(noise)
     found = total if system.ahead is None else system.ahead.mean
@@ -102,7 +103,7 @@ def test_acceleration_stays_where_the_solution_is():
     solution = torch.linalg.solve(kernel(x, x) + torch.diag(noise), Y)
     system = System(kernel, x, noise[:, None], solution.clone(), ahead=Ahead(solution.clone(), solution.clone(), 6.0))
     for rows in shuffled(60, 10, 0, x.device):
-        system.visit(rows, Y[rows])
+        system.visit(system.block(rows), Y[rows])
     torch.testing.assert_close(system.A, solution)
     torch.testing.assert_close(system.ahead.mean, solution)
 

@@ -13,7 +13,7 @@ from qsgp.interrupt import Halt
 from qsgp.kernels import Matern12, SquaredExponential, hyperparameters
 from qsgp.likelihoods import Gaussian, Laplace, Logistic
 from qsgp.posteriors.posteriors import ClosedForm
-from qsgp.solvers.dual import System
+from qsgp.solvers.system import System
 from qsgp.training.held_out import raised, trusted
 from qsgp.training.options import Options
 from qsgp.training.plan import make_plan
@@ -117,10 +117,10 @@ def test_a_solution_that_runs_away_begins_again_with_more_noise(monkeypatch):
     u = torch.randn(n, 1, generator=generator)
     plain = System.values
 
-    def rounded(self, rows):
+    def rounded(self, block):
         v = u[: len(self.x)] / u[: len(self.x)].norm()
         v = v.to(self.A)
-        return plain(self, rows) - off * v[rows] @ (v.mT @ self.A)
+        return plain(self, block) - off * v[block.rows] @ (v.mT @ self.A)
 
     monkeypatch.setattr(System, "values", rounded)
     options = Options()
@@ -164,9 +164,9 @@ def test_training_that_goes_astray_returns_the_exact_gp_it_began_with(monkeypatc
     """Solutions that are wrong by a tenth everywhere: no residual is watched here, rows held out are."""
     plain = System.solve
 
-    def astray(self, rows, f, R, relax=1.0):
-        residual = plain(self, rows, f, R, relax)
-        self.A[rows] += 0.1
+    def astray(self, block, f, R, relax=1.0):
+        residual = plain(self, block, f, R, relax)
+        self.A[block.rows] += 0.1
         return residual
 
     monkeypatch.setattr(System, "solve", astray)
@@ -271,7 +271,7 @@ def test_draws_end_before_the_mean_does(monkeypatch):
         make_plan(n, 2, 1, options).sizes, block=10, held_out=60, variance_points=50, draws=4, exact_rows=50
     )
     plain = System.values
-    monkeypatch.setattr(System, "values", lambda self, rows: (widths.append(self.A.shape[1]), plain(self, rows))[1])
+    monkeypatch.setattr(System, "values", lambda self, block: (widths.append(self.A.shape[1]), plain(self, block))[1])
     halt, sites = Halt(threading.Event(), math.inf), Gaussian(torch.tensor(0.01))
     task = Task(Rows(x, Y, torch.ones(n)), options, sizes, halt)
     trained = train(task, kernel, sites, Limits(draws_epochs=2))

@@ -18,7 +18,7 @@ from qsgp.interfaces import Kernel, Likelihood
 from qsgp.posteriors.posteriors import KernelFunctionsAtRows
 from qsgp.training import rows_saved
 from qsgp.training.rows_epochs import LIMITS, Limits, epoch, finished, joined
-from qsgp.training.rows_given import Given
+from qsgp.training.rows_given import MOST_UNSEEN, Given, timed
 from qsgp.training.rows_start import (
     Exact,
     exact_of_all_rows,
@@ -29,7 +29,7 @@ from qsgp.training.rows_start import (
 from qsgp.training.rows_state import State, init
 from qsgp.training.store import storing
 from qsgp.training.task import Task
-from qsgp.training.trained import Record, Report, Trained
+from qsgp.training.trained import Record, Report, Trained, Unseen
 
 
 def train(task: Task, kernel: Kernel, likelihood: Likelihood, limits: Limits = LIMITS) -> Trained:
@@ -39,14 +39,14 @@ def train(task: Task, kernel: Kernel, likelihood: Likelihood, limits: Limits = L
     there goes on from them.
     """
     if task.store is None and task.options.checkpoint is not None:
-        with storing(task.rows, task.options, None, "epoch") as store:
+        with storing(task.rows, task.options, None, "epoch", task.ranks) as store:
             return train(replace(task, store=store), kernel, likelihood, limits)
     run = Run(task, (kernel, likelihood))
     state = run.resumed()
     if state is None:
         given = Given.of(run.task, kernel, likelihood)
         exact, stop = run.begin(given)
-        if exact.n == given.rows.n or stop or task.halt():
+        if exact.n == given.n or task.ranks.agreed(stop or task.halt()):
             return run.without_epochs(given, exact)
         given = with_affordable_rows(run.task, given, exact)
         if not worth_epochs(given, exact):
@@ -55,10 +55,11 @@ def train(task: Task, kernel: Kernel, likelihood: Likelihood, limits: Limits = L
     held = [state]
     del state  # of no use once epochs have begun, and its matrices are as large as the data
     state = run.epochs(held.pop(), limits)
+    unseen = run.unseen(state.given, state.best, state.pace.watch)
     posterior = joined(run.task, state)
     if posterior is state.best and state.best_is_exact:
         warn_of_few(run.task, state.exact_rows, state)
-    return Trained(posterior, run.history, state.iterations)
+    return Trained(posterior, run.history, state.iterations, unseen=unseen)
 
 
 @dataclass
@@ -72,7 +73,7 @@ class Run:
 
     def begin(self, given: Given) -> tuple[Exact, bool]:
         """The exact GP on some rows; and whether the report says to stop."""
-        if self.task.store is not None and self.task.store.saved is None:
+        if self.task.store is not None and self.task.store.saved is None:  # the same on all ranks
             self.task.store.save(0, self.learned, {}, {})
         exact = exact_of_first_rows(self.task, given)
         self.note({"phase": "exact GP on some rows", "iteration": 0, "rows": exact.n}, exact.scores)
@@ -81,11 +82,21 @@ class Run:
     def without_epochs(self, given: Given, exact: Exact) -> Trained:
         """The exact GP, on all rows where they fit into it."""
         posterior = exact.posterior
-        if exact.n == given.rows.n:
+        unseen = self.unseen(given, posterior, exact.watch_seconds)
+        if exact.n == given.n:
             posterior = exact_of_all_rows(self.task, given, exact)
         if posterior is exact.posterior:
             warn_of_few(self.task, exact.n)
-        return Trained(posterior, self.history, 1)
+        return Trained(posterior, self.history, 1, unseen=unseen)
+
+    def unseen(self, given: Given, posterior: KernelFunctionsAtRows, watch: float) -> Unseen | None:
+        """Rows that say what noise predictions have; as many as there is time for, ``watch`` seconds for those held
+        out."""
+        if self.task.options.noise == "equal" or not given.fixed:
+            return None
+        share = MOST_UNSEEN / max(given.held_out.n, 1)
+        more = not timed(self.task) or self.task.halt.left > 2 * share * watch
+        return given.unseen(posterior, self.task.ranks.agreed(more))
 
     def ready(self, given: Given, exact: Exact) -> State:
         """For the first epoch."""
@@ -117,12 +128,13 @@ class Run:
     def reported(self, posterior: KernelFunctionsAtRows) -> bool:
         """Tell the last record; True ends the run."""
         report: Report | None = self.task.report
-        return bool(report and report(self.history[-1], lambda: posterior))
+        return self.task.ranks.agreed(bool(report and report(self.history[-1], lambda: posterior)))
 
     def store(self, state: State, now: bool = False) -> None:
         """Not what an epoch cut short has left: who goes on repeats it from its beginning."""
         store, whole = self.task.store, state.residual is not None and math.isfinite(state.residual)
-        if store is None or (state.judged and not whole) or not store.wants(state.epochs, now):
+        wanted = store is not None and not (state.judged and not whole)
+        if store is None or not self.task.ranks.agreed(wanted and store.wants(state.epochs, now)):
             return
         about, tensors = rows_saved.parts(state)
         header = {"history": self.history, "seconds": time.perf_counter() - self.began, "state": about}
@@ -136,8 +148,8 @@ class Run:
             return None
         self.learned = store.hyperparameters()
         header, tensors = store.saved
-        if "state" not in header:
-            return None
+        if "state" not in header or not header["state"]["posterior"].get("tails"):
+            return None  # or one of before, whose draws were others
         self.task = replace(self.task, sizes=replace(self.task.sizes, **header["sizes"]))
         self.history, self.began = header["history"], time.perf_counter() - header["seconds"]
         state = rows_saved.restored(self.task, self.learned, (header["state"], tensors))
@@ -152,7 +164,7 @@ def warn_of_few(task: Task, known: int, state: State | None = None) -> None:
         return
     if state is not None and state.epochs:
         warnings.warn(
-            f"Training on {state.given.rows.n:,} rows predicts rows held out worse than the exact GP on {known:,} "
+            f"Training on {state.given.n:,} rows predicts rows held out worse than the exact GP on {known:,} "
             "of them, so the model is that GP. Give it more time (max_time), or look for rows that contradict "
             "each other.",
             ConvergenceWarning,

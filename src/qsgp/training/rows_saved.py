@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from qsgp.interfaces import Kernel, Likelihood
@@ -14,10 +15,12 @@ from qsgp.posteriors.posteriors import (
     posterior_from,
     tensors_of,
 )
-from qsgp.solvers.dual import Ahead, System, spectral
+from qsgp.ranks import Ranks
+from qsgp.solvers.dual import spectral
 from qsgp.solvers.row_sites import RowSites
+from qsgp.solvers.system import Ahead
 from qsgp.training.rows_given import Given
-from qsgp.training.rows_state import Pace, State, until_draws_end
+from qsgp.training.rows_state import Pace, State, system_of, until_draws_end
 from qsgp.training.task import Task
 
 Parts = tuple[dict[str, Any], dict[str, Tensor]]  # header and tensors
@@ -26,6 +29,7 @@ _NUMBERS = (
     "exact_rows",
     "residual",
     "least",
+    "since_least",
     "epochs",
     "iterations",
     "restarts",
@@ -37,22 +41,25 @@ _NUMBERS = (
 
 
 def parts(state: State) -> Parts:
-    """Header and tensors, from which `restored` makes the same state."""
+    """Header and tensors, from which `restored` makes the same state; all rows of all ranks."""
     given, ahead = state.given, state.system.ahead
     header: dict[str, Any] = {name: getattr(state, name) for name in _NUMBERS}
-    header |= {"floor": given.floor, "rows": given.rows.n, "pace": list(state.pace)}
+    header |= {"floor": given.floor, "rows": given.n, "pace": list(state.pace)}
     header |= {"scores": list(state.scores), "best_scores": state.best_scores}
     header |= {"given": describe(given.kernel, given.likelihood)}
-    tensors = {"support": state.support, "A": state.system.A, "noise": state.sites.noise}
+    ranks, n = given.ranks, given.n + given.held_out.n
+    tensors = {"support": state.support, "A": _all(ranks, state.system.A, given.n)}
+    tensors["noise"] = _all(ranks, state.sites.noise, n)
     tensors |= _under("given", tensors_of(given.kernel, given.likelihood))
     if ahead is not None:
         header["steps"] = ahead.steps
-        tensors |= {"V": ahead.V, "mean": ahead.mean}
+        tensors |= {"V": _all(ranks, ahead.V, given.n), "mean": _all(ranks, ahead.mean, given.n)}
     header["posterior"], own = state.posterior.parts()
     own.pop("x")  # all rows, which the run is given again
+    own["A"] = _all(ranks, own["A"], given.n)
     tensors |= _under("posterior", own)
     if state.best is not state.posterior:
-        header["best"], own = state.best.parts()
+        header["best"], own = state.best.whole().parts()
         tensors |= _under("best", own)
     return header, tensors
 
@@ -61,20 +68,23 @@ def restored(task: Task, learned: tuple[Kernel, Likelihood], stored: Parts) -> S
     """The state that was stored, for the same rows."""
     header, tensors = stored
     given = _given(task, learned, header, tensors)
-    support, n = tensors["support"], given.rows.n
+    share, options = task.ranks.share(given.n), task.options
     sites = RowSites.build(
-        given.kernel, given.likelihood, given.all_rows, task.sizes.draws, task.options.seed, given.floor
+        given.kernel, given.likelihood, given.all_rows, task.sizes.draws, options.seed, given.floor, task.ranks
     )
-    sites.noise.copy_(tensors["noise"])
-    A, group = tensors["A"], sites.group
-    ahead = Ahead(tensors["V"], tensors["mean"], n / task.sizes.block, header["steps"]) if "V" in tensors else None
-    group = None if group is None else group[: A.shape[1]]
-    system = System(given.kernel, given.rows.x, sites.noise[:n], A, group, ahead)
-    posterior = _posterior(header["posterior"], {"x": given.rows.x, **_of("posterior", tensors)})
+    sites.noise.copy_(tensors["noise"][task.ranks.share(len(tensors["noise"]))])
+    A, ahead = tensors["A"][share].contiguous(), None
+    if "V" in tensors:
+        V, mean = (tensors[name][share].contiguous() for name in ("V", "mean"))
+        ahead = Ahead(V, mean, given.n / task.sizes.block, header["steps"])
+    system = system_of(given, sites, A, ahead)
+    own = _of("posterior", tensors)
+    own |= {"x": given.rows.x, "A": own["A"][share].contiguous()}
+    posterior = replace(_posterior(header["posterior"], own), ranks=task.ranks, n=given.n)
     best = _posterior(header["best"], _of("best", tensors)) if "best" in header else posterior
     return State(
         given=given,
-        support=support,
+        support=tensors["support"],
         sites=sites,
         system=system,
         posterior=posterior,
@@ -83,7 +93,7 @@ def restored(task: Task, learned: tuple[Kernel, Likelihood], stored: Parts) -> S
         draws_end=until_draws_end(task),
         pace=Pace(*header["pace"]),
         scores=tuple(header["scores"]),
-        **{name: header[name] for name in _NUMBERS},
+        **{name: header[name] for name in _NUMBERS if name in header},  # checkpoints of before lack some
     )
 
 
@@ -92,12 +102,14 @@ def _given(
 ) -> Given:
     """In the precision the run had come to, with as many rows and the lengthscales it had chosen."""
     given, dtype = Given.of(task, *learned), tensors["A"].dtype
-    rows, held_out = (part.to(part.x.device, dtype) for part in (given.rows, given.held_out))
+    rows, held_out, spare = (part.to(part.x.device, dtype) for part in (given.rows, given.held_out, given.spare))
     kernel, likelihood = kernel_and_likelihood(header["given"], _of("given", tensors))
-    rows = rows.take(slice(header["rows"]))
-    return replace(
-        given, rows=rows, held_out=held_out, kernel=spectral(kernel), likelihood=likelihood, floor=header["floor"]
-    )
+    given = replace(given, rows=rows, held_out=held_out, spare=spare, kernel=spectral(kernel), likelihood=likelihood)
+    return replace(given, floor=header["floor"]).fewer(header["rows"])
+
+
+def _all(ranks: Ranks, own: Tensor, n: int) -> Tensor:
+    return own if ranks.size == 1 else ranks.collected(own, torch.arange(n, device=own.device))
 
 
 def _posterior(header: dict[str, Any], tensors: dict[str, Tensor]) -> KernelFunctionsAtRows:

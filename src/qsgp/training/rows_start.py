@@ -33,20 +33,20 @@ class Exact:
 
 def exact_of_first_rows(task: Task, given: Given) -> Exact:
     """On as many of the first rows as are affordable."""
-    most = min(given.rows.n, task.sizes.exact_rows)
-    count = min(most, _affordable_rows(task, given)) if timed(task) else most
+    most = min(given.n, task.sizes.exact_rows)
+    count = task.ranks.agreed(min(most, _affordable_rows(task, given)) if timed(task) else most)
     while True:
         began = time.perf_counter()
-        posterior = _exact_gp(task, given, given.rows.take(slice(count)))
+        posterior = _exact_gp(task, given, given.first(count))
         took = time.perf_counter() - began
         posterior, scores, watch = given.judged(posterior)
         exact = Exact(posterior, scores, took, watch)
-        if not timed(task) or count == most or task.halt():
+        if not timed(task) or count == most:
             return exact
         # a machine that was busy when it was timed may have time for more
         spent = took + exact.watch_seconds
-        more = min(most, int(count * max(_TIME * task.halt.left / spent, 0.0) ** (1 / 3)))
-        if more < _MORE_ROWS * count:
+        more = task.ranks.agreed(min(most, int(count * max(_TIME * task.halt.left / spent, 0.0) ** (1 / 3))))
+        if more < _MORE_ROWS * count or task.ranks.agreed(task.halt()):
             return exact
         count = more
 
@@ -65,9 +65,9 @@ def _exact_gp(task: Task, given: Given, rows: Rows) -> KernelFunctionsAtRows:
 def exact_of_all_rows(task: Task, given: Given, exact: Exact) -> KernelFunctionsAtRows:
     """All rows fit into the exact GP: those held out join, with the noise and the trust they have asked for."""
     judged = exact.posterior
-    if task.halt() or (timed(task) and task.halt.left < 1.3 * exact.seconds):
+    if task.ranks.agreed(task.halt() or (timed(task) and task.halt.left < 1.3 * exact.seconds)):
         return judged
-    whole = _exact_gp(task, given, given.all_rows)
+    whole = _exact_gp(task, given, given.first(given.n).followed_by(given.held_out))
     spread = replace(whole.spread, blend=judged.spread.blend, trust=judged.spread.trust)
     return replace(whole, spread=spread, likelihood=judged.likelihood)
 
@@ -79,9 +79,9 @@ def with_affordable_rows(task: Task, given: Given, exact: Exact) -> Given:
     block = task.sizes.block
     columns = given.outputs + groups_of(given.likelihood, given.outputs) * task.sizes.draws
     visit = exact.seconds * (block / exact.n) ** 3
-    most = solvable(task.halt.left / _EPOCHS_WANTED, exact.posterior, columns, visit / block)
-    return replace(given, rows=given.rows.take(slice(most)))
+    seconds = task.ranks.size * task.halt.left / _EPOCHS_WANTED  # the ranks work at the same time
+    return given.fewer(task.ranks.agreed(solvable(seconds, exact.posterior, columns, visit / block)))
 
 
 def worth_epochs(given: Given, exact: Exact) -> bool:
-    return given.rows.n > _MORE_ROWS * exact.n
+    return given.n > _MORE_ROWS * exact.n

@@ -14,8 +14,8 @@ from qsgp.interrupt import Halt
 from qsgp.likelihoods import Gaussian
 from qsgp.posteriors.posteriors import KernelFunctionsAtRows
 from qsgp.posteriors.spread import Spread
-from qsgp.solvers.dual import Ahead, System
 from qsgp.solvers.row_sites import RowSites
+from qsgp.solvers.system import Ahead, System
 from qsgp.training.rows_given import Given
 from qsgp.training.rows_start import Exact
 from qsgp.training.task import Task
@@ -50,6 +50,7 @@ class State:
     scores: tuple[Record, ...] = ()  # of rows held out, epoch by epoch
     residual: float | None = None  # of the last epoch; None when it was cut short
     least: float = 1.0  # residual since the beginning
+    since_least: int = 0  # epochs
     epochs: int = 0
     iterations: int = 1  # the last epoch that was judged
     restarts: int = 0
@@ -59,7 +60,7 @@ class State:
     kept: bool = False  # the last posterior was not worse than the best before
 
     def blocks(self, task: Task) -> float:
-        return self.given.rows.n / task.sizes.block
+        return self.given.n / task.sizes.block
 
 
 def init(task: Task, given: Given, exact: Exact) -> tuple[State, list[Trial]]:
@@ -67,11 +68,18 @@ def init(task: Task, given: Given, exact: Exact) -> tuple[State, list[Trial]]:
     learned = given.kernel
     given, trials = _with_trend(task, given)
     draws_end = until_draws_end(task)
-    support = distinct(given.rows.x, torch.arange(given.rows.n), task.sizes.variance_points).to(given.rows.x.device)
+    support = _support(task, given)
     sites, posterior, system = _begun(task, given, support, exact if given.kernel is learned else None)
     pace = Pace(watch=exact.watch_seconds)
     best = (exact.posterior, exact.scores, exact.n)
     return State(given, support, sites, system, posterior, *best, draws_end, pace), trials
+
+
+def _support(task: Task, given: Given) -> Int[Tensor, " p"]:
+    """The first rows that differ from all before them; `distinct` looks at four times as many."""
+    most = task.sizes.variance_points
+    first = given.first(min(given.n, 4 * most)).x
+    return distinct(first, torch.arange(len(first)), most).to(first.device)
 
 
 def until_draws_end(task: Task) -> float:
@@ -80,7 +88,7 @@ def until_draws_end(task: Task) -> float:
 
 def _with_trend(task: Task, given: Given) -> tuple[Given, list[Trial]]:
     rows, sizes, likelihood = given.rows, task.sizes, given.likelihood
-    n = rows.n + given.held_out.n
+    n = given.n + given.held_out.n
     many_more = n >= MANY_MORE * sizes.learn_most and rows.x.shape[1] <= many_inputs.MANY
     if not (likelihood.fixed_sites and task.options.learn_hyperparameters and many_more):
         return given, []
@@ -92,7 +100,7 @@ def _with_trend(task: Task, given: Given) -> tuple[Given, list[Trial]]:
         rows,
         (likelihood.noise_variance / rows.weight[:, None]).clamp(min=given.floor),
         (sizes.learn_points, sizes.learn_most),
-        Trying(sizes.block, task.options.seed, halt),
+        Trying(sizes.block, task.options.seed, halt, task.ranks),
     )
     return replace(given, kernel=kernel), trials
 
@@ -101,34 +109,43 @@ def _begun(
     task: Task, given: Given, support: Int[Tensor, " p"], exact: Exact | None
 ) -> tuple[RowSites, KernelFunctionsAtRows, System]:
     """Sites, the posterior that knows nothing, and the system, from the solution of the ``exact`` GP if it is given."""
-    seed, draws, n = task.options.seed, task.sizes.draws, given.rows.n
-    sites = RowSites.build(given.kernel, given.likelihood, given.all_rows, draws, seed, given.floor)
-    A = given.rows.x.new_zeros(n, given.outputs + sites.prior.shape[1])
+    seed, draws, own = task.options.seed, task.sizes.draws, given.rows.n
+    sites = RowSites.build(given.kernel, given.likelihood, given.all_rows, draws, seed, given.floor, task.ranks)
+    A = given.rows.x.new_zeros(own, given.outputs + sites.prior.shape[1])
     posterior = with_support(task, given, support, sites, A)
-    ahead = Ahead.wanted(A, n / task.sizes.block) if given.fixed else None
+    ahead = Ahead.wanted(A, given.n / task.sizes.block) if given.fixed else None
     if exact is not None and ahead is None:
         _start_from_exact(given, sites, exact, A)
-    # a view: noises that the sites renew are those of the system
-    return sites, posterior, System(given.kernel, given.rows.x, sites.noise[:n], A.clone(), sites.group, ahead)
+    return sites, posterior, system_of(given, sites, A.clone(), ahead)
+
+
+def system_of(given: Given, sites: RowSites, A: Float[Tensor, "n c"], ahead: Ahead | None) -> System:
+    group = None if sites.group is None else sites.group[: A.shape[1]]
+    noise = sites.noise[: given.rows.n]  # a view: noises that the sites renew are those of the system
+    return System(given.kernel, given.rows.x, noise, A, group, ahead, given.ranks, given.fixed)
 
 
 def _start_from_exact(given: Given, sites: RowSites, exact: Exact, A: Float[Tensor, "n c"]) -> None:
     """Put the solution for its rows into ``A``; of fixed sites also that of the draws, which share its factor."""
-    known, count = exact.posterior, exact.n
+    known, count, ranks = exact.posterior, exact.n, given.ranks
+    share, mine = ranks.share(count), ranks.mine(count)
     if not given.fixed:
-        A[:count, : given.outputs] = known.A.to(A)
+        A[:mine, : given.outputs] = known.A.to(A)[share]
         return
-    R = sites.right(torch.arange(count, device=A.device), torch.zeros_like(A[:count]))
-    A[:count] = torch.cholesky_solve(R.double(), known.spread.factor[0]).to(A)
+    every = torch.arange(count, device=A.device)
+    R = ranks.collected(sites.right(every[:mine], torch.zeros_like(A[:mine])), every)
+    A[:mine] = torch.cholesky_solve(R.double(), known.spread.factor[0]).to(A)[share]
 
 
 def with_support(
     task: Task, given: Given, support: Int[Tensor, " p"], sites: RowSites, A: Float[Tensor, "n c"]
 ) -> KernelFunctionsAtRows:
     """The posterior of these weights, with the variance of the support points at the noises the sites have now."""
-    x, share = given.rows.x, len(support) / float(given.rows.weight.sum())
-    spread = Spread.build(given.kernel, x[support], share * sites.unit_noise[support])
-    return KernelFunctionsAtRows(given.kernel, given.likelihood, x, A, given.outputs, task.options.seed, spread)
+    x, ranks = given.rows.x, given.ranks
+    share = len(support) / float(ranks.total(given.rows.weight.sum()))
+    spread = Spread.build(given.kernel, ranks.collected(x, support), share * ranks.collected(sites.unit_noise, support))
+    own, seed = (given.kernel, given.likelihood, x, A, given.outputs), task.options.seed
+    return KernelFunctionsAtRows(*own, seed, spread, ranks=ranks, n=given.n)
 
 
 def begun_again(task: Task, state: State) -> State:
@@ -136,4 +153,4 @@ def begun_again(task: Task, state: State) -> State:
     given = state.given.steadier(task)
     sites, posterior, system = _begun(task, given, state.support, None)
     begun = replace(state, given=given, sites=sites, posterior=posterior, system=system)
-    return replace(begun, restarts=state.restarts + 1, least=1.0, judged=False)
+    return replace(begun, restarts=state.restarts + 1, least=1.0, since_least=0, judged=False)
