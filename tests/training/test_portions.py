@@ -118,6 +118,7 @@ def test_a_large_first_portion_can_be_followed_by_others():
     assert np.sqrt(np.mean((model.predict(X_new) - y_new) ** 2)) < 0.33
 
 
+@pytest.mark.slow
 def test_portions_after_fit_add_to_it():
     X, y = wave(600)
     model = QSGPRegressor(random_state=0, n_features=200, basis="fourier", max_iter=100).fit(X[:300], y[:300])
@@ -187,6 +188,7 @@ def test_one_value_again_and_again_is_no_reason_to_keep_all_rows():
     assert len(model._posterior.x) == 1000 and np.allclose(model.predict(X[:5]), 3.0)
 
 
+@pytest.mark.slow
 def test_an_input_that_varies_later_is_learned_again():
     X, y = wave(900)
     y = y + 0.05 * X[:, 1]
@@ -225,3 +227,43 @@ def test_sums_begin_with_the_sites_of_the_exact_gp():
     curvature = torch.tanh(xi / 2) / (2 * xi)
     torch.testing.assert_close(total.precision, torch.eye(20).double() + Phi.mT @ (curvature[:, None] * Phi))
     torch.testing.assert_close(total.linear, Phi.mT @ labels / 2)
+
+
+# --- forgetting -------------------------------------------------------------------------------------------------
+
+
+def test_rows_that_fade_count_less():
+    """As rows of that weight; the prior does not fade."""
+    x, Y = data()
+    share = 0.3
+    wanted = Accumulated.empty(basis(), NOISE, 1).add(x[:40], Y[:40], torch.full((40,), share).double())
+    found = Accumulated.empty(basis(), NOISE, 1).add(x[:40], Y[:40]).faded(share)
+    torch.testing.assert_close(found.precision, wanted.precision)
+    torch.testing.assert_close(found.linear, wanted.linear)
+
+
+def test_a_half_life_is_in_rows_however_they_come():
+    x, Y = data()
+    total = Accumulated.empty(basis(), NOISE, 1).add(x[:40], Y[:40]).add(x[40:], Y[40:], half_life=20)
+    wanted = Accumulated.empty(basis(), NOISE, 1).add(x[:40], Y[:40]).faded(0.5).add(x[40:], Y[40:])
+    torch.testing.assert_close(total.precision, wanted.precision)
+
+
+def test_a_model_that_forgets_follows_a_function_that_changes():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (6000, 1))
+    y = np.where(np.arange(6000) < 3000, 1, -1) * np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=6000)
+    errors = {}
+    for half_life in (None, 500):
+        model = QSGPRegressor(n_features=64, kernel="rbf", random_state=0)
+        for start in range(0, 6000, 1000):
+            model.partial_fit(X[start : start + 1000], y[start : start + 1000], half_life=half_life)
+        errors[half_life] = np.sqrt(np.mean((model.predict(X[:500]) + np.sin(2 * X[:500, 0])) ** 2))
+    assert errors[500] < 0.1 < 0.5 < errors[None]
+
+
+@pytest.mark.parametrize("half_life", [0, -1, float("nan"), "long", True])
+def test_a_half_life_must_be_a_number_of_rows(half_life):
+    X, y = np.arange(10.0)[:, None], np.arange(10.0)
+    with pytest.raises(ValueError, match="Expected half_life as a number of rows"):
+        QSGPRegressor().partial_fit(X, y, half_life=half_life)

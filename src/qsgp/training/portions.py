@@ -5,10 +5,12 @@ term, so Gaussian noise gives the same posterior however the rows are portioned.
 posterior that has just seen them and stay there (assumed density filtering). Memory O(m^2), cost O(rows m^2 + m^3).
 """
 
+import math
+import numbers
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Float64
@@ -18,10 +20,18 @@ from torch import Tensor
 from qsgp.bases import Fourier
 from qsgp.factor import cholesky
 from qsgp.interfaces import Basis, Likelihood, SpectralKernel
+from qsgp.kernels import WithLevels
 from qsgp.memory import Need, check_fits
 from qsgp.paper.chevron import Chevron
 from qsgp.paper.state import Rows
-from qsgp.posteriors.posteriors import ClosedForm, Features, FourierWeights, KernelFunctionsAtRows, Posterior
+from qsgp.posteriors.posteriors import (
+    ClosedForm,
+    Features,
+    FourierWeights,
+    KernelFunctionsAtRows,
+    Posterior,
+    WithEffects,
+)
 from qsgp.solvers.closed_form import Sites
 from qsgp.solvers.feature_dual import never
 from qsgp.training.options import FEATURES, MOST_FEATURES, Options
@@ -68,12 +78,23 @@ class Accumulated:
         Y: Float[Tensor, "l o"],
         weight: Float[Tensor, " l"] | None = None,
         late: Callable[[], bool] = never,
+        half_life: Any = None,
     ) -> "Accumulated":
-        """With the rows of one more portion; sites get a single round when time is up, as ``late`` says."""
+        """With the rows of one more portion; sites get a single round when time is up, as ``late`` says.
+
+        Rows count half as much for every ``half_life`` rows that come after their block.
+        """
         grown = self
         for rows in torch.arange(len(x)).split(_BLOCK_ROWS):
+            grown = grown if half_life is None else grown.faded(0.5 ** (len(rows) / half_life))
             grown = grown._add(x[rows], Y[rows], Y.new_ones(len(rows)) if weight is None else weight[rows], late)
         return grown
+
+    def faded(self, share: float) -> "Accumulated":
+        """As if every row had counted ``share`` times; the prior stays."""
+        every = torch.arange(self.basis.m, device=self.precision.device)
+        prior = torch.diag(self.basis.precision_diag(every).to(self.precision))
+        return replace(self, precision=torch.lerp(prior, self.precision, share), linear=share * self.linear)
 
     def _add(self, x: Tensor, Y: Tensor, weight: Tensor, late: Callable[[], bool]) -> "Accumulated":
         Phi = self.features(x)
@@ -152,9 +173,25 @@ def check_portions(options: Options) -> None:
             f"Expected basis 'auto' or 'fourier' for partial_fit, got {options.basis!r}. Portions are added over "
             "Fourier features; a grid can be fitted first and take portions then."
         )
+    if options.target_map not in ("auto", "none"):
+        raise ValueError(
+            f"Expected target_map 'auto' or 'none' for partial_fit, got {options.target_map!r}. Portions have no map; "
+            "map the target yourself, or call fit."
+        )
     m = options.n_features
     if m is not None and (m % 2 or m > MOST_FEATURES):
         raise ValueError(f"Expected an even n_features of at most {MOST_FEATURES} for partial_fit, got {m}. Change it.")
+
+
+def check_half_life(half_life: Any) -> None:
+    if half_life is None:
+        return
+    number = isinstance(half_life, numbers.Real) and not isinstance(half_life, bool)
+    if not number or not math.isfinite(half_life) or half_life < 1:
+        raise ValueError(
+            f"Expected half_life as a number of rows >= 1, or None to forget nothing, got {half_life!r}. Begin with a "
+            "fifth of the rows over which the data stay the same."
+        )
 
 
 def rows_to_keep(d: int, outputs: int, options: Options) -> int:
@@ -204,6 +241,10 @@ def need_of(m: int) -> Need:
 
 def start_accumulating(posterior: Posterior, options: Options) -> Accumulated:
     """The rows of a closed form over Fourier features, or a table as it stands."""
+    if isinstance(posterior.kernel, WithLevels):
+        raise ValueError(
+            "Expected a model that can take portions, got one with effects of identifiers. Fit it on all rows at once."
+        )
     if isinstance(posterior, KernelFunctionsAtRows | FourierWeights):
         found = "kernel functions at its rows" if isinstance(posterior, KernelFunctionsAtRows) else "weights and draws"
         raise ValueError(
@@ -211,6 +252,7 @@ def start_accumulating(posterior: Posterior, options: Options) -> Accumulated:
             f"or fit with n_features={FEATURES}."
         )
     if not isinstance(posterior, ClosedForm):
+        assert not isinstance(posterior, WithEffects)  # of a kernel with levels
         if not posterior.basis.diagonal or posterior.basis.m > MOST_FEATURES:
             raise ValueError(
                 f"Expected a basis of at most {MOST_FEATURES} features with S = I to add rows to, got "

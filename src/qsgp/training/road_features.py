@@ -29,7 +29,7 @@ from qsgp.solvers.feature_dual import USUAL, Descent, Features
 from qsgp.training.held_out import watched
 from qsgp.training.safeguard import MORE_TIME, Shuffled, exact_of_some, judges, never_worse
 from qsgp.training.task import Task
-from qsgp.training.trained import Record, Trained
+from qsgp.training.trained import Record, Trained, Unseen
 
 _TIMED = 256  # features that tell how long all take
 _LEAST_PASSES = 2  # one to solve, and as much for draws and weights
@@ -57,15 +57,17 @@ def train(task: Task, kernel: Kernel, likelihood: Likelihood) -> Trained:
         )
         return Trained(known)
     posterior = _solved(task, Rows(x[:kept], Y[:kept], weight[:kept]), x[kept:], spectral(kernel), noise)
-    posterior = replace(posterior, likelihood=noise)
+    posterior, unseen = replace(posterior, likelihood=noise), None
     record: Record = {"phase": "features", "iteration": 1, "seconds": time.perf_counter() - began}
     if sizes.held_out >= FEW:
         posterior, found = watched(posterior, noise, Rows(x[kept:], Y[kept:], weight[kept:]))
         record |= found
+        if options.noise != "equal":
+            unseen = Unseen(Y[kept:], *posterior.latent(x[kept:]), weight[kept:])
     if task.report is not None:
         told = posterior
         task.report(record, lambda: told)
-    return never_worse(Trained(posterior, [record], 1), known, rows.last(judges(sizes)), MORE_TIME)
+    return never_worse(Trained(posterior, [record], 1, unseen=unseen), known, rows.last(judges(sizes)), MORE_TIME)
 
 
 def least_seconds(task: Task, x: Float[Tensor, "n d"], kernel: SpectralKernel) -> float:

@@ -1,16 +1,16 @@
 """A table of basis functions trained by stochastic steps, the algorithm of the paper."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 from torch import Tensor
 
 from qsgp.bases import KernelFunctions
 from qsgp.data.rows import distinct
-from qsgp.interfaces import Kernel, Likelihood
+from qsgp.interfaces import Kernel, Likelihood, Source
 from qsgp.paper.chevron import Chevron
 from qsgp.paper.fitting import Fit, fit
 from qsgp.paper.prediction import relevance_vectors
@@ -34,6 +34,7 @@ from qsgp.training.step_settings import make_settings
 from qsgp.training.store import Store
 from qsgp.training.task import Task
 from qsgp.training.trained import Trained
+from qsgp.training.window import Window
 
 _RECORDS = 50  # of a run
 _AT_ONCE = 1e-3  # seconds that are left to a run when time is up: one step
@@ -48,14 +49,15 @@ def train(task: Task, kernel: Kernel, likelihood: Likelihood) -> Trained:
     problem = make_problem(task, table)
     settings = make_settings(problem, task.options, task.sizes)
     settings = replace(settings, every=max(1, settings.iterations // _RECORDS))
-    past = Fit(start(problem, settings))
+    past, early = Fit(start(problem, settings)), task.halt.pressed.is_set()
     try:
-        result = _fitted(task, problem, settings, past, (kernel, likelihood))
+        with _moving(problem.source) as after:
+            result = _fitted(task, problem, settings, past, (kernel, likelihood), after)
     except FloatingPointError as error:
         if known is None:
             raise
         return instead(Trained(known, past.history, past.state.t), known, str(error))
-    if result.interrupted:
+    if result.interrupted and not early:  # which has been said
         again = " Fit again with the same checkpoint folder to go on." if task.store is not None else ""
         warnings.warn(
             f"Interrupted after {result.state.t} of {settings.iterations} iterations: the model is fitted as far as "
@@ -78,6 +80,9 @@ def make_problem(task: Task, table: Table) -> Problem:
     support = Support.build(table.kernel, torch.unique(some, dim=0))
     m = table.basis.m
     k = {"meanfield": 0, "full": m}.get(options.covariance, options.dense_columns)
+    if task.stream is not None:
+        window = Window(task.stream, source, task.sizes.batch_points, options.seed)
+        return Problem(window, table.basis, table.likelihood, Chevron(m, k), support)
     return Problem(source, table.basis, table.likelihood, Chevron(m, k), support)
 
 
@@ -97,13 +102,36 @@ class _Watch:
         return posterior_of(self.problem, self.past.state, self.task.options.relevance)[0]
 
 
-def _fitted(task: Task, problem: Problem, settings: Settings, past: Fit, learned: tuple[Kernel, Likelihood]) -> Fit:
+@contextmanager
+def _moving(source: Source) -> Iterator[Callable[[], None]]:
+    """What comes after every step: a window moves on."""
+    if not isinstance(source, Window):
+        yield lambda: None
+        return
+    try:
+        yield source.move
+    finally:
+        source.close()
+
+
+def _fitted(
+    task: Task,
+    problem: Problem,
+    settings: Settings,
+    past: Fit,
+    learned: tuple[Kernel, Likelihood],
+    after: Callable[[], None],
+) -> Fit:
     """The steps, resumed and stored where there is a folder for it."""
     store = task.store
-    save: Callable[[Fit], None] | None = None
     if store is not None:
         resume(store, past)
-        save = partial(save_state, store, learned)
+
+    def save(result: Fit) -> None:
+        after()
+        if store is not None:
+            save_state(store, learned, result)
+
     try:
         result = fit(
             problem,
