@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,6 +25,7 @@ pytest.importorskip("typer")
 pytest.importorskip("rich")
 
 from qsgp.cli import demo
+from qsgp.data.encoding import Encoded
 
 
 @pytest.fixture(scope="module")
@@ -41,16 +43,17 @@ def houses(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_fit_says_what_it_decided_and_how_good_it_is(houses: Path) -> None:
     printed, notes = (houses / "fit.out").read_text(), (houses / "fit.err").read_text()
     assert "Wrote model.qsgp: QSGPRegressor" in printed and "RMSE" in printed
-    assert "hence regression" in notes and "'kind' holds texts: one input for each of 3 categories" in notes
+    assert "hence regression" in notes and "'kind' holds texts: 3 categories, one input for each" in notes
     assert "\x1b" not in printed + notes, "no escape codes where there is no terminal"
     model = load(houses / "model.qsgp")
-    assert list(model.feature_names_in_) == ["size", "age", "kind=flat", "kind=house", "kind=villa"]
-    assert model.columns_["rows"] == 120
+    assert model.input_names_ == ["size", "age", "kind=flat", "kind=house", "kind=villa"]
+    assert model.columns_.rows == 120
 
 
-def encoded(rows: pd.DataFrame) -> pd.DataFrame:
+def encoded(rows: pd.DataFrame, model: Any) -> Encoded:
     """What the program makes of the columns, by another route."""
-    return pd.get_dummies(rows[["size", "age", "kind"]], columns=["kind"], prefix_sep="=", dtype=float)
+    made = pd.get_dummies(rows[["size", "age", "kind"]], columns=["kind"], prefix_sep="=", dtype=float)
+    return Encoded(made[model.input_names_].to_numpy())
 
 
 def test_predict_writes_what_the_model_says_beside_the_kept_columns(houses: Path) -> None:
@@ -58,7 +61,8 @@ def test_predict_writes_what_the_model_says_beside_the_kept_columns(houses: Path
     assert done.returncode == 0, done.stderr
     found = pd.read_csv(io.StringIO(done.stdout), dtype={"id": str})
     rows = pd.read_csv(houses / "new.csv", dtype={"id": str})
-    X, model = encoded(rows), load(houses / "model.qsgp")
+    model = load(houses / "model.qsgp")
+    X = encoded(rows, model)
     mean, deviation = model.predict(X, return_std=True)
     lower, upper = model.predict_interval(X, 0.9)
     assert list(found["id"]) == list(rows["id"]), "a key keeps its leading zeros"
@@ -72,7 +76,8 @@ def test_evaluate_gives_the_scores_of_an_independent_computation(houses: Path) -
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)
     rows = pd.read_csv(houses / "test.csv")
-    y, (mean, deviation) = rows["price"], load(houses / "model.qsgp").predict(encoded(rows), return_std=True)
+    y, model = rows["price"], load(houses / "model.qsgp")
+    mean, deviation = model.predict(encoded(rows, model), return_std=True)
     z = (y - mean) / deviation
     assert found["rows"] == 80
     assert found["rmse"] == pytest.approx(((y - mean) ** 2).mean() ** 0.5)
@@ -87,7 +92,7 @@ def test_info_tells_what_the_model_holds(houses: Path) -> None:
     found, model = json.loads(done.stdout), load(houses / "model.qsgp")
     assert found["estimator"] == "QSGPRegressor" and found["target"] == "price" and found["rows"] == 120
     scales = {entry["name"]: entry["lengthscale"] for entry in found["inputs"]}
-    assert scales == pytest.approx(dict(zip(model.feature_names_in_, model.lengthscale_, strict=True)))
+    assert scales == pytest.approx(dict(zip(model.input_names_, model.lengthscale_, strict=True)))
     assert found["noise_deviation"] == pytest.approx(model.noise_variance_**0.5)
     assert set(found["versions"]) == {"qsgp", "torch", "python"}
 

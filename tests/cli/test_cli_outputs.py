@@ -15,6 +15,7 @@ from qsgp import QSGPRegressor, load
 from qsgp.cli import fit as cli_fit
 from qsgp.cli.progress import train
 from qsgp.cli.talk import printable
+from qsgp.data.columns import Column, Columns
 from qsgp.models.callbacks import SUPPORTED
 
 __all__ = ["run"]  # a fixture
@@ -82,8 +83,7 @@ def test_names_from_a_file_cannot_command_the_terminal(run: Run) -> None:
     X = np.linspace(-1, 1, 20)[:, None]
     model = QSGPRegressor(random_state=0, learn_hyperparameters=False).fit(X, X[:, 0])
     model.feature_names_in_ = np.array([name], dtype=object)
-    inputs = [{"name": name, "kind": "number", "values": []}]
-    model.columns_ = {"inputs": inputs, "target": target, "missing": "error", "means": [], "rows": 20}
+    model.columns_ = Columns((Column(name, "number"),), target, "error", 20)
     model.save("m.qsgp")
     done = run("info m.qsgp")
     assert done.exit_code == 0, done.output

@@ -11,6 +11,7 @@ pytest.importorskip("typer")
 pytest.importorskip("rich")
 
 
+@pytest.mark.slow
 def test_a_dry_run_says_what_a_fit_would_do(tmp_path: Path) -> None:
     write_houses(tmp_path)
     asked = ("fit", "train.csv", "-t", "price", "--drop", "id,sold", "--holdout", "0.2")
@@ -28,6 +29,7 @@ def test_a_dry_run_says_what_a_fit_would_do(tmp_path: Path) -> None:
     assert found["plan"][0].startswith("n_features asks for Fourier features, so ")
 
 
+@pytest.mark.slow
 def test_info_shows_the_plan_that_the_fit_followed(tmp_path: Path) -> None:
     write_houses(tmp_path)
     fitted = qsgp("fit", "train.csv", "-t", "price", "--drop", "id,sold", "--quiet", cwd=tmp_path)
@@ -37,6 +39,7 @@ def test_info_shows_the_plan_that_the_fit_followed(tmp_path: Path) -> None:
     assert json.loads(qsgp("info", "model.qsgp", "--json", cwd=tmp_path).stdout)["plan"][0] in said
 
 
+@pytest.mark.slow
 def test_the_optimizer_is_an_option(tmp_path: Path) -> None:
     write_houses(tmp_path)
     asked = ("fit", "train.csv", "-t", "price", "--drop", "id,sold", "--features", "64", "--dry-run")

@@ -19,6 +19,7 @@ from typer.testing import CliRunner, Result
 
 from qsgp import QSGPRegressor, load
 from qsgp.cli import app
+from qsgp.data.encoding import Encoded
 
 Run = Callable[[str], Result]
 N = 40
@@ -53,7 +54,7 @@ def test_one_typo_does_not_turn_numbers_into_categories(run: Run) -> None:
     write("t.csv", "a,y", lambda k: f"{'1O' if k == 30 else k % 7},{k / 3:.2f}")
     refused(run("fit t.csv -t y"), "column 'a'", "'1O' in row 31", "1 of 40 entries", "--categories a")
     fit(run, "t.csv -t y --categories a")
-    assert {"a=0", "a=1O"} <= set(load("model.qsgp").feature_names_in_)
+    assert {"a=0", "a=1O"} <= set(load("model.qsgp").input_names_)
 
 
 def test_a_typo_in_one_of_several_files_is_named(run: Run) -> None:
@@ -89,13 +90,13 @@ def test_numbers_of_which_half_have_a_unit_are_named(run: Run) -> None:
 def test_codes_of_letters_and_digits_stay_categories(run: Run) -> None:
     write("t.csv", "a,y", lambda k: f"{'1A2B3'[k % 5]},{k / 3:.2f}")
     fit(run, "t.csv -t y")
-    assert len(load("model.qsgp").feature_names_in_) == 5
+    assert len(load("model.qsgp").input_names_) == 5
 
 
 def test_words_for_missing_values_stay_missing_whatever_blanks_surround_them(run: Run) -> None:
     gaps = ["", " ", "   ", "NA", " NA ", "nan ", " ?", "<NA>", "#DIV/0!"]
     write("t.csv", "a,b,y", lambda k: f"{gaps[k] if k < len(gaps) else k % 7},{k},{k / 3:.2f}")
-    refused(run("fit t.csv -t y"), "missing ones in 'a' (9)")
+    refused(run("fit t.csv -t y --missing error"), "missing ones in 'a' (9)")
     done = fit(run, "t.csv -t y --missing mean")
     assert "Filled in by the mean: 'a' (9)" in done.stderr and load("model.qsgp").n_features_in_ == 2
     assert run("predict model.qsgp t.csv -o out.csv").exit_code == 0
@@ -119,18 +120,16 @@ def test_a_number_called_like_a_category_is_kept(run: Run) -> None:
     write("t.csv", "a=x,a,y", lambda k: f"{x[k]:.4f},{'xz'[k % 2]},{2 * x[k] + k % 2:.4f}")
     fit(run, "t.csv -t y")
     model = load("model.qsgp")
-    assert len(set(model.feature_names_in_)) == 3 and "a=x" in model.feature_names_in_
+    assert len(set(model.input_names_)) == 3 and "a=x" in model.input_names_
     assert run("predict model.qsgp t.csv -o out.csv").exit_code == 0
     X = np.column_stack([x.round(4), 1 - np.arange(N) % 2, np.arange(N) % 2])
-    np.testing.assert_allclose(
-        pd.read_csv("out.csv")["mean"], model.predict(pd.DataFrame(X, columns=model.feature_names_in_))
-    )
+    np.testing.assert_allclose(pd.read_csv("out.csv")["mean"], model.predict(Encoded(X)))
 
 
 def test_two_columns_of_categories_keep_their_names_apart(run: Run) -> None:
     write("t.csv", "a,a=b,y", lambda k: f"{['b=c', 'd'][k % 2]},{'ce'[k // 2 % 2]},{k / 3:.2f}")
     fit(run, "t.csv -t y")
-    assert len(set(load("model.qsgp").feature_names_in_)) == 4
+    assert len(set(load("model.qsgp").input_names_)) == 4
     assert run("predict model.qsgp t.csv").exit_code == 0
 
 
@@ -149,7 +148,7 @@ def test_identifiers_that_round_to_one_number_are_not_called_constant(run: Run) 
     write("t.csv", "id,a,y", lambda k: f"{2**60 + k % 3},{k},{k % 3 + k / 1000}")
     assert "'id' holds numbers too long to be told apart" in fit(run, "t.csv -t y").stderr
     assert "too long" not in fit(run, "t.csv -t y --categories id").stderr
-    assert len(load("model.qsgp").feature_names_in_) == 4
+    assert len(load("model.qsgp").input_names_) == 4
 
 
 @pytest.mark.parametrize("task", ["auto", "classification"])
@@ -216,6 +215,7 @@ def shell(line: str, folder: Path, **environment: str) -> subprocess.CompletedPr
     return subprocess.run(["bash", "-c", typed], cwd=folder, env=ENVIRONMENT | environment, capture_output=True)
 
 
+@pytest.mark.slow
 def test_with_stderr_closed_stdout_holds_the_results_alone(letters: Path) -> None:
     done = shell("qsgp predict model.qsgp rows.csv 2>&-", letters)
     lines = done.stdout.decode().splitlines()
@@ -223,6 +223,7 @@ def test_with_stderr_closed_stdout_holds_the_results_alone(letters: Path) -> Non
     assert all(len(line.split(",")) == 2 for line in lines)
 
 
+@pytest.mark.slow
 def test_a_western_terminal_does_not_end_the_program(letters: Path) -> None:
     done = shell("qsgp info model.qsgp", letters, PYTHONIOENCODING="cp1252")
     assert done.returncode == 0, done.stderr

@@ -4,7 +4,6 @@ Tables of named cases first, then data that Hypothesis makes up. A message is ma
 ... what came ... what to do. Shape checks are off, as users run the library.
 """
 
-import datetime
 import re
 from collections.abc import Callable
 from decimal import Decimal
@@ -98,97 +97,50 @@ def a_file(folder: Path) -> Path:
     return holding("a_file", "x")(folder)
 
 
-IMPUTE = "Put sklearn.impute.SimpleImputer before the model"
 DROP = "Drop the rows"
-ENCODE = "OneHotEncoder"
+ENCODE = "turn them into numbers, texts or dates"
 
 # what is wrong -> a call that gets an empty folder, and its message in parts
 REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     # --- inputs
-    "missing value, NumPy": (lambda _: fit(replaced(X, np.nan, (3, 1))), f"finite numbers in X ... 1 (1) ... {IMPUTE}"),
-    "missing value, pandas": (lambda _: fit(FRAME.where(FRAME < 2.5)), f"missing values (NaN) ... 'b' ( ... {IMPUTE}"),
-    "missing value, pandas Int64": (
-        lambda _: fit(pd.DataFrame({"a": pd.array([1, None] * 20, dtype="Int64")})),
-        f"missing values (NaN) ... 'a' (20) ... {IMPUTE}",
-    ),
-    "None among pandas objects": (
-        lambda _: fit(pd.DataFrame({"a": pd.Series([1, None] * 20, dtype=object)})),
-        f"missing values (NaN) ... 'a' (20) ... {IMPUTE}",
-    ),
-    "missing value, polars": (
-        lambda _: fit(pl.DataFrame({"a": [1.0, None] * 20, "b": range(N)})),
-        f"missing values (NaN) ... 'a' (20) ... {IMPUTE}",
-    ),
-    "missing value, polars integers": (
-        lambda _: fit(pl.DataFrame({"a": range(N), "b": [1, None] * 20})),
-        f"missing values (NaN) ... 'b' (20) ... {IMPUTE}",
-    ),
-    "missing value, Arrow": (
-        lambda _: fit(pa.table({"a": [1.0, None] * 20, "b": range(N)})),
-        f"missing values (NaN) ... 'a' (20) ... {IMPUTE}",
-    ),
     "missing values in many columns": (
         lambda _: fit(np.full((N, 9), np.nan)),
-        f"0 (40), 1 (40), 2 (40), 3 (40), 4 (40) and 4 more ... {IMPUTE}",
+        "empty columns: 'x0', 'x1', 'x2' ... Check the table",
     ),
-    "None in an object array": (
-        lambda _: fit(np.array([[1, None]] * N, dtype=object)),
-        f"missing values (NaN) ... 1 (40) ... {IMPUTE}",
-    ),
-    "masked values": (lambda _: fit(np.ma.masked_array(X, X > 2)), "finite numbers in X ... missing ... SimpleImputer"),
     "infinite input": (lambda _: fit(replaced(X, np.inf, (3, 1))), "infinity values in columns 1 (1) ... Replace them"),
     "inputs beyond 1e300": (lambda _: fit(1e305 * X), "inputs of at most 1e+300 ... got larger ... Rescale"),
-    "too many texts in pandas": (
-        lambda _: fit(pd.DataFrame({"c": [f"u{k}" for k in range(60)]}), np.arange(60.0)),
-        "at most 50 categories in column 'c' ... 60 different texts ... Fit without the column c",
-    ),
-    "a category with gaps": (
-        lambda _: fit(text_column(c=pd.Categorical(["u", None] * 20))),
-        "a category in every row of X ... 'c' (20) ... 'unknown'",
-    ),
     "a category of intervals": (
         lambda _: fit(text_column(c=pd.cut(FRAME["a"], 3))),
-        "Expected ... .astype(str)|Expected numbers or categories",
-    ),
-    "dates in pandas": (
-        lambda _: fit(text_column(c=pd.date_range("2020", periods=N))),
-        "columns of numbers ... 'c' (datetime64 ... dates: as numbers of days",
+        "Expected ... .astype(str)|Expected numbers, texts or dates",
     ),
     "intervals in pandas": (
         lambda _: fit(text_column(c=pd.interval_range(0, N))),
-        f"columns of numbers ... 'c' (interval ... {ENCODE}",
+        f"numbers, texts or dates ... 'c' (interval ... {ENCODE}",
     ),
     "numbers and text in one pandas column": (
         lambda _: fit(pd.DataFrame({"a": [1, "x"] * 20})),
-        "columns of numbers or texts ... .astype(str)",
+        "numbers, texts or dates ... several kinds ... .astype(str)",
     ),
-    "gaps among texts in polars": (
-        lambda _: fit(pl.DataFrame({"a": ["1", None] * 20, "b": range(N)})),
-        "a category in every row of X ... 'a' (20) ... Drop these rows",
+    "lists in polars": (
+        lambda _: fit(pl.DataFrame({"a": [[1.0]] * N})),
+        f"numbers, texts or dates ... (List ... {ENCODE}",
     ),
-    "dates in polars": (
-        lambda _: fit(pl.DataFrame({"a": [datetime.date(2020, 1, 1)] * N, "b": range(N)})),
-        "columns of numbers ... 'a' (Date) ... dates: as numbers of days",
-    ),
-    "lists in polars": (lambda _: fit(pl.DataFrame({"a": [[1.0]] * N})), f"columns of numbers ... (List ... {ENCODE}"),
     "a polars LazyFrame": (
         lambda _: fit(pl.DataFrame({"a": range(N)}).lazy()),
         "a table ... got a lazy one ... collect()",
-    ),
-    "gaps among texts in Arrow": (
-        lambda _: fit(pa.table({"a": ["1", None] * 20, "b": range(N)})),
-        "a category in every row of X ... 'a' (20) ... Drop these rows",
     ),
     "a typo among numbers in Arrow": (
         lambda _: fit(pa.table({"a": ["1", "2", "3", "1O", "5"] * 8, "b": range(N)})),
         "Expected numbers in column 'a', got '1O' in row 4 (8 of 40 ... a categorical type",
     ),
-    "times in Arrow": (
-        lambda _: fit(pa.table({"a": [datetime.datetime(2020, 1, 1)] * N})),
-        "columns of numbers ... 'a' (timestamp ... dates: as numbers of days",
+    "text in NumPy": (
+        lambda _: fit(np.array([["a", "b"]] * N)),
+        "could not convert string to float ... 'a' ... pandas.DataFrame(X)",
     ),
-    "text in NumPy": (lambda _: fit(np.array([["a", "b"]] * N)), "could not convert string to float ... 'a'"),
-    "dates in NumPy": (lambda _: fit(np.full((N, 2), "2020-01-01", dtype="M8[D]")), "numbers ... datetime64 ... days"),
+    "dates in NumPy": (
+        lambda _: fit(np.full((N, 2), "2020-01-01", dtype="M8[D]")),
+        "numbers ... datetime64 ... pandas.DataFrame(X)",
+    ),
     "complex inputs": (lambda _: fit(1j * X), "Complex data not supported"),
     "complex torch inputs": (lambda _: fit(1j * torch.tensor(X)), "Complex data not supported"),
     "sparse inputs too large to be made dense": (
@@ -197,7 +149,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "a structured array": (
         lambda _: fit(np.zeros(N, [("a", float), ("b", float)])),
-        "columns of numbers ... got an array of [('a' ... Drop them",
+        "columns of numbers ... got an array of [('a' ... pandas.DataFrame(X)",
     ),
     "three axes": (lambda _: fit(X[:, :, None]), "dim 3 ... dim <= 2"),
     "one axis": (lambda _: fit(X[:, 0]), "Expected 2D array, got 1D ... reshape(-1, 1)"),
@@ -289,7 +241,6 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     **{f"{cls.__name__} before fit": (lambda _, cls=cls: new(cls).predict(X), "not fitted yet ... fit") for cls in ALL},
     "renamed columns": (lambda _: fit(FRAME).predict(FRAME.rename(columns={"b": "c"})), "unseen at fit ... c ... b"),
     "columns in another order": (lambda _: fit(FRAME).predict(FRAME[["b", "a"]]), "same order as they were in fit"),
-    "missing value to predict": (lambda _: fit(FRAME).predict(FRAME.where(FRAME < 2.5)), f"NaN ... 'a' ( ... {IMPUTE}"),
     "text to predict": (lambda _: fitted().predict(FRAME.assign(b="u").to_numpy()), "could not convert ... 'u'"),
     "no rows to predict": (lambda _: fitted().predict(X[:0]), "0 sample(s) ... minimum of 1"),
     "coverage in per cent": (lambda _: fitted().predict_interval(X, 95), "0 < coverage < 1 ... got 95 ... 0.95"),
@@ -457,7 +408,6 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a CSV of names alone": (from_csv("a,b,y\n"), "rows ... none"),
     "a CSV without names": (from_csv("1,2,3\n2,3,4\n"), "a column 'y' ... got '1', '2', '3' ... Name one"),
     "a ragged CSV": (from_csv("a,b,y\n1,2,3\n2,3\n"), "csv file at ... cannot be read ... Expected 3 columns, got 2"),
-    "a gap in a CSV": (from_csv("a,b,y\n1,2,3\n2,,4\n"), f"missing values (NaN) ... 'b' (1) ... {IMPUTE}"),
     "a gap in the target of a CSV": (from_csv("a,y\n1,2\n2,\n"), f"target y ... NaN ... 1 of 2 ... {DROP}"),
     "a gap in the labels of a CSV": (
         from_csv("a,y\n1,u\n2,\n3,v\n", QSGPClassifier),
@@ -468,8 +418,6 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
         from_csv("a,b,y\n" + "".join(f"{k},{'1O' if k == 7 else k},{k}\n" for k in range(9))),
         "Expected numbers in column 'b', got '1O' in row 8 ... a categorical type",
     ),
-    "a question mark in a CSV": (from_csv("a,b,y\n1,?,3\n2,3,4\n"), f"missing values (NaN) ... 'b' (1) ... {IMPUTE}"),
-    "dates in a CSV": (from_csv("a,b,y\n1,2020-01-01,3\n"), "numbers ... 'b' (date32 ... dates: as numbers of days"),
     "a target of dates in a CSV": (from_csv("a,y\n1,2020-01-01\n2,2020-01-02\n"), "numbers ... date ... days"),
     "a target of text in a CSV": (from_csv("a,y\n1,u\n2,v\n"), "numbers as target ... got ... 'u' ... classifier"),
     "a CSV of the target alone": (from_csv("y\n1\n2\n"), "input columns beside the target, got none in 'y'"),
@@ -743,8 +691,8 @@ def test_a_portion_that_fails_leaves_no_trace():
     with pytest.raises(ValueError, match="weights"):
         model.partial_fit(X, y, np.full(N, 1e308))
     np.testing.assert_allclose(model.partial_fit(X, y).predict(X), fitted().predict(X), rtol=1e-6)
-    with pytest.raises(ValueError, match="NaN"):
-        model.partial_fit(replaced(X, np.nan), y)
+    with pytest.raises(ValueError, match="infinity"):
+        model.partial_fit(replaced(X, np.inf), y)
     np.testing.assert_allclose(model.predict(X), fitted().predict(X), rtol=1e-6)
 
 
@@ -754,8 +702,8 @@ def test_a_fit_that_fails_leaves_the_model_before(cls):
     target = y if is_regressor(cls()) else LABELS
     model = new(cls).fit(X, target)
     before = model.predict(X)
-    with pytest.raises(ValueError, match="NaN"):
-        model.fit(replaced(X, np.nan), target)
+    with pytest.raises(ValueError, match="infinity"):
+        model.fit(replaced(X, np.inf), target)
     with pytest.raises(ValueError, match="kernel among"):  # of other columns and labels: no half of them may stay
         model.set_params(kernel="cubic").fit(X[:, :1], target if is_regressor(model) else WORDS)
     after = model.set_params(kernel="auto").predict(X)

@@ -90,7 +90,12 @@ def test_tags(cls):
     tags, regressor = get_tags(cls()), "Regressor" in cls.__name__
     assert is_regressor(cls()) == regressor and is_classifier(cls()) == (not regressor)
     assert tags.target_tags.required and tags.target_tags.multi_output == regressor
-    assert tags.input_tags.sparse and not tags.input_tags.allow_nan and not tags.non_deterministic
+    assert (
+        tags.input_tags.sparse
+        and tags.input_tags.allow_nan
+        and tags.input_tags.categorical
+        and not tags.non_deterministic
+    )
     if not regressor:
         assert tags.classifier_tags.multi_class
 
@@ -201,6 +206,7 @@ def test_a_search_over_keywords_of_a_step():
     assert search.predict(X).shape == (60,)
 
 
+@pytest.mark.slow
 def test_a_search_on_two_cores():
     """Models travel to other processes and back."""
     search = GridSearchCV(quick(), {"kernel": ["rbf", "matern32"]}, cv=2, n_jobs=2, error_score="raise").fit(X, y)

@@ -12,7 +12,7 @@ from qsgp.cli.rows import Rows, columns_of
 from qsgp.cli.talk import AsJson, ColumnList, Device, Files, MaxMemory, Missing, ModelFile, Quiet, say, show
 from qsgp.cli.targets import known_targets
 from qsgp.cli.writing import check_output
-from qsgp.data.columns import Columns
+from qsgp.data.encoding import Encoded
 from qsgp.data.reading import check_names, find, schema
 from qsgp.data.words import count
 from qsgp.models import load
@@ -74,8 +74,7 @@ def report(
     model = load(model_file, device, max_memory).set_params(max_memory=max_memory)
     rows, name = _rows(model, files, target, columns, missing)
     inputs, y = zip(*_portions(rows, name), strict=True)
-    named = not isinstance(inputs[0], np.ndarray)
-    X = pa.concat_tables(inputs) if named else np.concatenate(inputs)
+    X = Encoded(np.concatenate([part.array for part in inputs]))
     model.report(X, np.concatenate(y), output, target=name)
     for note in rows.notes("left out"):
         say(note, quiet)
@@ -86,7 +85,7 @@ def _rows(
     model: Any, files: list[str], target: str | None, columns: list[str] | None, missing: str | None
 ) -> tuple[Rows, str]:
     paths = find(files)
-    stored = Columns.from_header(model.columns_).target if hasattr(model, "columns_") else None
+    stored = model.columns_.target if hasattr(model, "columns_") else None
     name = target or stored
     if name is None:
         raise typer.BadParameter("Expected --target: the model file does not say which column it predicts.")
@@ -104,5 +103,4 @@ def _portions(rows: Rows, target: str) -> Iterator[tuple[Any, np.ndarray]]:
         y, known = known_targets(target, portion.table.column(target), labels=labels)
         both = known[portion.known]
         if both.any():
-            X = portion.inputs
-            yield (X[both] if isinstance(X, np.ndarray) else X.filter(pa.array(both))), y[portion.known][both]
+            yield portion.inputs.take(both), y[portion.known][both]

@@ -2,7 +2,9 @@
 
 import tempfile
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
@@ -12,6 +14,7 @@ import typer
 
 from qsgp.cli import scores
 from qsgp.cli.info import known_rows
+from qsgp.cli.large import Large, prepare_large
 from qsgp.cli.preparing import Prepared, prepare
 from qsgp.cli.progress import train
 from qsgp.cli.talk import AsJson, ColumnList, Device, Files, MaxMemory, Missing, Quiet, number, say, show
@@ -23,16 +26,23 @@ from qsgp.data.words import count
 from qsgp.likelihoods import BY_NAME
 from qsgp.models import ESTIMATORS
 from qsgp.models.keywords import CHOICES, is_kernel, kernels, likelihoods
+from qsgp.models.streaming import too_large
+from qsgp.ranks import asked_for, leads
 
 _CALIBRATION = 0.1  # share of the rows
 _WATCHED = 1000
+Part: TypeAlias = tuple[Any, Any, Any]  # inputs, targets and weights; of files larger than the memory a source alone
 if TYPE_CHECKING:
     MetricName: TypeAlias = str
+    NoiseName: TypeAlias = str
+    MapName: TypeAlias = str
     LikelihoodName: TypeAlias = str
     OptimizerName: TypeAlias = str
 else:  # typer reads the choices from the annotation
     _METRICS = "A lengthscale for each input (ard), or for learned directions (full)."
     MetricName = Annotated[Literal[CHOICES["metric"]], typer.Option(help=_METRICS)]
+    NoiseName = Annotated[Literal[CHOICES["noise"]], typer.Option(help="Equal, or as rows not learned from have it.")]
+    MapName = Annotated[Literal[CHOICES["target_map"]], typer.Option(help="A monotone map of the target.")]
     LikelihoodName = Literal[(*likelihoods(labels=False), *likelihoods(labels=True)[1:])]
     OptimizerName = Literal[CHOICES["optimizer"]]
 
@@ -64,13 +74,17 @@ def fit(
     ] = None,
     weight: Annotated[str | None, typer.Option(metavar="NAME", help="A column: how often a row counts.")] = None,
     task: Annotated[Task, typer.Option(help="Decided by the target unless you name it.")] = "auto",
-    missing: Annotated[Missing, typer.Option(help="Rows that lack an input: stop, leave out, or fill in.")] = "error",
+    missing: Annotated[
+        Missing, typer.Option(help="Rows that lack an input: taken as they are, stop, leave out, fill in.")
+    ] = "auto",
     holdout: Holdout = 0,
     calibrate: Calibrate = False,
     kernel: KernelName = "auto",
     metric: MetricName = "auto",
     features: Annotated[int | None, typer.Option(min=1, help="Number of basis functions.")] = None,
     likelihood: Annotated[LikelihoodName, typer.Option()] = "auto",
+    noise: NoiseName = "auto",
+    target_map: MapName = "auto",
     optimizer: Annotated[OptimizerName, typer.Option(help="adagrad: the steps of the paper.")] = "auto",
     rvm: Annotated[bool, typer.Option("--rvm", help="A relevance vector machine: few rows carry the model.")] = False,
     max_time: Annotated[float | None, typer.Option(help="Seconds for training.")] = None,
@@ -91,51 +105,58 @@ def fit(
     """
     paths = find(files)
     check_output(output, paths)
-    data = prepare(paths, Wanted(target, weight, columns, drop, categories), _task(task, likelihood), missing)
-    for note in data.notes:
-        say(note, quiet)
-    parts = _split(len(data.y), holdout, _CALIBRATION if calibrate else 0.0, seed)
+    reading = prepare_large if too_large(paths, max_memory) else prepare
+    data = reading(paths, Wanted(target, weight, columns, drop, categories), _task(task, likelihood), missing)
+    parts = _apart(data, {"holdout": holdout, "calibration": _CALIBRATION if calibrate else 0.0}, seed)
+    say("\n".join(data.notes), quiet)
     name = f"QS{'RVM' if rvm else 'GP'}{'Classifier' if data.task == 'classification' else 'Regressor'}"
     how: dict[str, Any] = {"kernel": kernel, "metric": metric, "likelihood": likelihood, "optimizer": optimizer}
-    model = ESTIMATORS[name](
-        **how,
-        device=device,
-        n_features=features or "auto",
-        max_time=max_time,
-        max_memory=max_memory,
-        random_state=seed,
-        checkpoint=None if checkpoint is None else str(checkpoint),
-    )
-    if dry_run:
-        _show_plan(name, model.plan(*_part(data, parts["train"])), as_json)
-    else:
-        _learn(model, data, parts, output, as_json=as_json, quiet=quiet)
+    how |= {"noise": noise, "target_map": target_map, "n_features": features or "auto"}
+    how |= {"categorical_features": data.categories or "from_dtype", "random_state": seed}
+    how |= {"device": device, "max_time": max_time, "max_memory": max_memory}
+    model = ESTIMATORS[name](**how, checkpoint=None if checkpoint is None else str(checkpoint))
+    with _noted():
+        if dry_run:
+            _show_plan(model, parts["train"], as_json)
+        else:
+            _learn(model, data, parts, output, as_json=as_json, quiet=quiet)
+
+
+@contextmanager
+def _noted() -> Iterator[None]:
+    """Notes have said already which columns are left out."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Left out of the inputs", UserWarning)
+        yield
 
 
 def _learn(
-    model: Any, data: Prepared, parts: dict[str, np.ndarray], output: Path, *, as_json: bool, quiet: bool
+    model: Any, data: Prepared | Large, parts: dict[str, Part], output: Path, *, as_json: bool, quiet: bool
 ) -> None:
     """Train, calibrate, judge and say how it went; the model is written before anything else can go wrong."""
-    X, y, weights = _part(data, parts["train"])
-    name, judged, calibrated = type(model).__name__, len(parts["holdout"]) > 0, len(parts["calibration"]) > 0
-    say(f"Training a {name} on {count(len(y))}. Ctrl-C keeps what was learned.", quiet)
+    X, y, weights = parts["train"]
+    name, judged, calibrated = type(model).__name__, len(parts["holdout"][1]) > 0, len(parts["calibration"][1]) > 0
+    say(f"Training a {name} on {count(X.n if y is None else len(y))}. Ctrl-C keeps what was learned.", quiet)
     began = time.monotonic()
-    interrupted = train(model, X, y, weights, quiet=quiet, judge=_watch(data, parts["holdout"]) if judged else None)
-    seconds = time.monotonic() - began
-    model.columns_ = replace(data.columns, rows=len(y)).header()
+    # ranks predict together, so that none may look at the unfinished model when it has time for it
+    watched = judged and asked_for() == 1
+    judge = _watch(data.task, parts["holdout"]) if watched else None
+    interrupted = train(model, X, y, weights, quiet=quiet or not leads(), judge=judge)
+    seconds, rows = time.monotonic() - began, model.plan_.given if y is None else len(y)
+    model.columns_ = replace(model.columns_, target=data.target, missing=data.missing)
     _save(model, output)
     if calibrated and not interrupted:
-        model.calibrate(*_part(data, parts["calibration"])[:2])
+        model.calibrate(*parts["calibration"][:2])
         _save(model, output)
-    found: dict[str, Any] = {"model": str(output), "estimator": name, "rows": len(y), "seconds": round(seconds, 3)}
+    found: dict[str, Any] = {"model": str(output), "estimator": name, "rows": rows, "seconds": round(seconds, 3)}
     found |= {"interrupted": interrupted, "kernel": model.kernel_}
-    words = f"Wrote {output}: {name}, kernel {model.kernel_}, {count(len(y))} in {number(seconds)} s."
-    known = known_rows(model) or len(y)
+    words = f"Wrote {output}: {name}, kernel {model.kernel_}, {count(rows)} in {number(seconds)} s."
+    known = known_rows(model) or rows
     found["rows_known"] = known
-    if known < len(y):
+    if known < rows:
         words += f"\nThe mean knows {known:,} of them, drawn at random: more with a larger --max-time."
     if judged and not interrupted:
-        found["holdout"] = scores.judge(model, [_part(data, parts["holdout"])[:2]])
+        found["holdout"] = scores.judge(model, [parts["holdout"][:2]])
         words += f"\nOn rows it has not seen:\n{scores.in_words(found['holdout'])}"
     show(found, as_json, words)
     if interrupted:
@@ -150,7 +171,8 @@ def _task(task: Task, likelihood: LikelihoodName) -> Task:
     return "classification" if BY_NAME[likelihood].labels else "regression"
 
 
-def _show_plan(estimator: str, plan: Any, as_json: bool) -> None:
+def _show_plan(model: Any, rows: Part, as_json: bool) -> None:
+    estimator, plan = type(model).__name__, model.plan(*rows)
     found = {"estimator": estimator, "road": plan.road, "rows": plan.given, "rows_known": plan.rows}
     found |= {"held_out": plan.held_out, "memory": plan.memory, "device": plan.device, "plan": list(plan.sentences)}
     show(found, as_json, f"This would train a {estimator} on {count(plan.given)}.\n{plan}")
@@ -179,13 +201,21 @@ def _split(rows: int, holdout: float, calibration: float, seed: int) -> dict[str
     return {name: np.sort(order[starts[name] : end]) for name, end in ends.items()}
 
 
-def _watch(data: Prepared, rows: np.ndarray) -> Callable[[Any], str]:
+def _apart(data: Prepared | Large, shares: dict[str, float], seed: int) -> dict[str, Part]:
+    if isinstance(data, Large):
+        return data.apart(shares, seed)
+    found = _split(len(data.y), shares["holdout"], shares["calibration"], seed)
+    return {name: _part(data, rows) for name, rows in found.items()}
+
+
+def _watch(task: str, held_out: Part) -> Callable[[Any], str]:
     """What is shown while training: the score on some rows kept apart."""
-    X, y, _ = _part(data, rows[:_WATCHED])
-    if data.task == "classification":
+    few = np.arange(min(_WATCHED, len(held_out[1])))
+    X, y = held_out[0].take(few), held_out[1][few]
+    if task == "classification":
         return lambda model: f"held-out accuracy {np.mean(model.predict(X) == y):.1%}"
     return lambda model: f"held-out RMSE {number(np.sqrt(np.mean((model.predict(X) - y) ** 2)))}"
 
 
-def _part(data: Prepared, rows: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray | None]:
-    return data.inputs.take(rows).table(), data.y[rows], None if data.weight is None else data.weight[rows]
+def _part(data: Prepared, rows: np.ndarray) -> Part:
+    return data.table.take(rows), data.y[rows], None if data.weight is None else data.weight[rows]

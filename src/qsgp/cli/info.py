@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from qsgp.cli.talk import AsJson, ModelFile, aligned, number, printable, show
-from qsgp.data.columns import Columns
 from qsgp.memory import readable
 from qsgp.models import load
 
@@ -30,9 +29,9 @@ def info(
 def describe(model: Any, path: str) -> dict[str, Any]:
     """All there is to say, as JSON can hold it."""
     header = model.posterior_
-    columns = Columns.from_header(model.columns_) if hasattr(model, "columns_") else None
-    names = [str(name) for name in getattr(model, "feature_names_in_", range(model.n_features_in_))]
-    lengthscale = np.broadcast_to(model.lengthscale_, (model.n_features_in_,))
+    columns = getattr(model, "columns_", None)
+    names = model.input_names_
+    lengthscale = np.broadcast_to(model.lengthscale_, (len(names),))
     relevance = model.input_scale_ / lengthscale
     found: dict[str, Any] = {
         "file": path,
@@ -40,6 +39,7 @@ def describe(model: Any, path: str) -> dict[str, Any]:
         "estimator": type(model).__name__,
         "target": columns.target if columns else None,
         "rows": columns.rows if columns else None,
+        "columns": {column.name: column.words for column in columns} if columns else None,
         "inputs": [
             {"name": name, "lengthscale": float(scale), "relevance": float(share)}
             for name, scale, share in zip(names, lengthscale, relevance / relevance.max(), strict=True)
@@ -50,6 +50,8 @@ def describe(model: Any, path: str) -> dict[str, Any]:
         "basis_functions": header.get("m", known_rows(model)),
         "signal_deviation": _root(model.signal_variance_),
     }
+    if hasattr(model, "target_map_"):
+        found["target_map"] = np.ravel(model.target_map_).tolist()
     if hasattr(model, "noise_variance_"):
         found["noise_deviation"] = _root(model.noise_variance_)
     if hasattr(model, "classes_"):
@@ -93,7 +95,7 @@ def _words(found: dict[str, Any]) -> str:
             return ", ".join(f"{_one_line(name)} {cell(entry)}" for name, entry in value.items())
         return f"{value:,}" if isinstance(value, int) else _one_line(str(value))
 
-    apart = ("inputs", "plan")
+    apart = ("inputs", "plan", "columns")
     shown = {name: value for name, value in found.items() if name not in apart and value not in (None, {})}
     shown["bytes"] = readable(found["bytes"])
     width = max(map(len, shown)) + 2
@@ -106,7 +108,11 @@ def _words(found: dict[str, Any]) -> str:
     ]
     more = f"\n... and {len(inputs) - _SHOWN} more" if len(inputs) > _SHOWN else ""
     plan = "\n".join(["\n\nThe plan of the fit:", *map(_one_line, found["plan"])]) if "plan" in found else ""
-    return "\n".join(lines) + "\n\n" + aligned(table) + more + plan
+    made = [f"  {_one_line(name)}: {_one_line(words)}" for name, words in (found["columns"] or {}).items()]
+    if len(made) > _SHOWN:
+        made = [*made[:_SHOWN], f"  ... and {len(made) - _SHOWN} more"]
+    columns = "\n".join(["\n\nWhat was made of the columns:", *made]) if made else ""
+    return "\n".join(lines) + "\n\n" + aligned(table) + more + columns + plan
 
 
 def _one_line(name: str) -> str:

@@ -15,7 +15,8 @@ from qsgp.cli.fit import fit
 from qsgp.cli.info import info
 from qsgp.cli.predict import predict
 from qsgp.cli.reproduce import reproduce
-from qsgp.cli.talk import own_version, say, speak_safely
+from qsgp.cli.talk import complain, own_version, say, speak_safely
+from qsgp.ranks import leads
 
 EXAMPLES: dict[Callable[..., None], list[str]] = {
     fit: [
@@ -57,7 +58,7 @@ class Commands(TyperGroup):
                     raise
                 if ctx.obj:
                     traceback.print_exc()
-                say(f"Error: {' '.join(_words(error).split())}")
+                complain(f"{'' if leads() else 'On another rank: '}Error: {' '.join(_words(error).split())}")
                 raise typer.Exit(1) from error
 
 

@@ -97,13 +97,7 @@ def _levels(model: Any, interval: float | None, quantiles: str | None) -> _Level
 
 def _policy(about: Columns, missing: str) -> str:
     """For rows that lack an input: as in the fit unless said; where it dropped rows, they stay without a prediction."""
-    policy = {"auto": about.missing, "empty": "drop"}.get(missing, missing)
-    if policy == "mean" and not about.means:
-        raise ValueError(
-            "Expected a model that knows the means of its inputs, got one that was not made by qsgp fit. "
-            "Use --missing empty, or fill the gaps first."
-        )
-    return policy
+    return {"auto": about.missing, "empty": "drop"}.get(missing, missing)
 
 
 def _unchanged(output: str, kept: list[str], about: Columns) -> list[str]:

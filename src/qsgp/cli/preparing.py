@@ -1,31 +1,43 @@
 """A file as rows to learn from: which columns, which task, what to do about missing values."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from qsgp.cli.rows import missing_words
 from qsgp.cli.targets import LARGEST_WHOLE, decide, known_targets
 from qsgp.data.choosing import Chosen, Wanted, choose
-from qsgp.data.columns import ON_THE_COMMAND_LINE, Columns, Encoded, encode, lacking_by_column, quoted
-from qsgp.data.words import count, listed
+from qsgp.data.columns import CATEGORY, DATE, LEVELS, ORDERED, Columns
+from qsgp.data.encoding import lacking
+from qsgp.data.entries import is_number
+from qsgp.data.learning import NO_LEVELS, ON_THE_COMMAND_LINE, check_some_left, columns_of, quoted
+from qsgp.data.words import count
+
+try:
+    import pyarrow as pa
+    from pyarrow import compute
+except ImportError:  # the extra is not installed: `reading` says so
+    pa = None
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """Complete rows, what was decided about them, and the words that say so."""
+    """Rows whose target is known, what was decided about them, and the words that say so."""
 
-    columns: Columns
-    inputs: Encoded
+    table: Any  # the columns of the inputs
+    categories: list[str]  # that were said to be categories
     y: np.ndarray
     weight: np.ndarray | None
     task: str
+    target: str
+    missing: str
     notes: list[str]
 
 
-def prepare(paths: list[Path], wanted: Wanted, task: str = "auto", missing: str = "error") -> Prepared:
-    """Rows of ``paths`` without missing values, as numbers."""
+def prepare(paths: list[Path], wanted: Wanted, task: str = "auto", missing: str = "auto") -> Prepared:
+    """Rows of ``paths``; those without a target are left out if missing values are, else told."""
     chosen, target = choose(paths, wanted), str(wanted.target)
     table, notes = chosen.table, _notes(paths, chosen, target)
     task, why = decide(target, table.column(target), task)
@@ -36,20 +48,21 @@ def prepare(paths: list[Path], wanted: Wanted, task: str = "auto", missing: str 
         weight, weighted = known_targets(wanted.weight, table.column(wanted.weight), labels=False, role="weight")
         known = known & weighted
 
-    columns, empty = Columns.of(table.select(chosen.inputs), chosen.categories, ON_THE_COMMAND_LINE)
-    notes += [f"Left out, because empty: {listed(empty)}."] if empty else []
-    if not columns.inputs:
-        raise ValueError(f"Expected values in the input columns of {paths[0]}, got empty columns. Check the file.")
-    encoded = encode(columns, table)
-    notes += _column_notes(columns, encoded)
-    columns = replace(columns, target=target, missing=missing, means=encoded.means())
-    encoded, kept, more = _without_gaps(columns, encoded, known, paths[0])
+    inputs = table.select(chosen.inputs)
+    no_levels = NO_LEVELS["classes"] if task == "classification" else ""
+    columns = columns_of(inputs, chosen.categories, ON_THE_COMMAND_LINE, no_levels)
+    check_some_left(columns)
+    notes += _column_notes(columns, inputs)
+    inputs, kept, more = _without_gaps(inputs, lacking(columns, inputs), known, missing, paths[0], target)
+    rows = np.flatnonzero(kept)
     return Prepared(
-        replace(columns, rows=int(kept.sum())),
-        encoded.take(kept),
+        inputs if kept.all() else inputs.take(pa.array(rows)),
+        chosen.categories,
         y[kept],
         None if weight is None else weight[kept],
         task,
+        target,
+        missing,
         notes + more,
     )
 
@@ -65,40 +78,53 @@ def _notes(paths: list[Path], chosen: Chosen, target: str) -> list[str]:
 
 
 def _without_gaps(
-    columns: Columns, encoded: Encoded, known: np.ndarray, path: Path
-) -> tuple[Encoded, np.ndarray, list[str]]:
-    """Inputs with gaps filled if this was wanted, which rows to keep, and notes; ``known`` rows have a target."""
-    complete = known & ~encoded.missing
-    if complete.all():
-        return encoded, complete, []
-    lacking = lacking_by_column(columns, encoded)
-    if columns.missing == "error":
-        lacking = {str(columns.target): int((~known).sum())} | lacking
-        raise ValueError(missing_words(lacking, path, "--missing drop to leave these rows out"))
-    kept, notes = complete, []
-    if columns.missing == "mean":
-        kept, encoded = known, encoded.filled(columns.means)
-        filled = [f"{name!r} ({n})" for name, n in lacking.items() if n]
-        notes += [f"Filled in by the mean: {', '.join(filled)}."] if filled else []
+    inputs: Any, lacks: dict[str, np.ndarray], known: np.ndarray, missing: str, path: Path, target: str
+) -> tuple[Any, np.ndarray, list[str]]:
+    """Inputs, with gaps filled if this was wanted; which rows to keep; notes. ``known`` rows have a target."""
+    count_of = {name: int(rows.sum()) for name, rows in lacks.items()}
+    gaps = np.logical_or.reduce(list(lacks.values()))
+    if missing == "error" and (gaps.any() or not known.all()):
+        raise ValueError(
+            missing_words({target: int((~known).sum())} | count_of, path, "--missing drop to leave these rows out")
+        )
+    kept, notes = known & ~gaps if missing == "drop" else known, []
+    named = [f"{name!r} ({n})" for name, n in count_of.items() if n]
+    if named and missing == "mean":
+        inputs = _filled(inputs, [name for name, n in count_of.items() if n])
+        notes.append(f"Filled in by the mean: {', '.join(named)}.")
+    elif named and missing == "auto":
+        shown = ", ".join(named[:8]) + (f" and {len(named) - 8} more columns" if len(named) > 8 else "")
+        notes.append(f"Missing values are taken as they are: {shown}.")
     if not kept.any():
         raise ValueError(f"Expected complete rows in {path}, got none. Drop the columns that lack values.")
     if not kept.all():
         notes.append(f"Left out {count(int((~kept).sum()))} with missing values.")
-    return encoded, kept, notes
+    return inputs, kept, notes
 
 
-def _column_notes(columns: Columns, encoded: Encoded) -> list[str]:
-    notes = []
-    for column in columns.inputs:
-        if column.kind == "category":
-            kinds = f"{len(column.values)} categor{'y' if len(column.values) == 1 else 'ies'}"
-            notes.append(f"Column {column.name!r} holds texts: one input for each of {kinds}.")
-        elif (value := np.nanmin(encoded.columns[column.name])) == np.nanmax(encoded.columns[column.name]):
-            why, more = "never changes", ""
-            if abs(value) > LARGEST_WHOLE:  # identifiers, which a float64 rounds to one number
-                why, more = (
-                    "holds numbers too long to be told apart",
-                    f" (--categories {quoted(column.name)} if they are names)",
-                )
-            notes.append(f"Column {column.name!r} {why}: it cannot help{more}.")
+def _filled(inputs: Any, names: list[str]) -> Any:
+    """Numbers by their mean; the model does the same with categories."""
+    for name in names:
+        values = inputs.column(name)
+        if is_number(values.type):
+            values = compute.if_else(compute.is_nan(values.cast(pa.float64())), None, values.cast(pa.float64()))
+            values = values.fill_null(compute.mean(values))
+            inputs = inputs.set_column(inputs.column_names.index(name), name, values)
+    return inputs
+
+
+_HOLD = {CATEGORY: "texts", ORDERED: "texts with an order", LEVELS: "texts", DATE: "dates"}
+
+
+def _column_notes(columns: Columns, inputs: Any) -> list[str]:
+    notes = columns.notes()
+    notes += [f"Column {c.name!r} holds {_HOLD[c.kind]}: {c.words}." for c in columns.inputs if c.kind in _HOLD]
+    for column in columns.given:
+        values = inputs.column(column.name)
+        if column.used or not is_number(values.type) or values.null_count == len(values):
+            continue
+        if abs(float(compute.max(values.cast(pa.float64(), safe=False)).as_py() or 0)) > LARGEST_WHOLE:
+            # identifiers, which a float64 rounds to one number
+            why = f"holds numbers too long to be told apart (--categories {quoted(column.name)} if they are names)"
+            notes.append(f"Column {column.name!r} {why}.")
     return notes

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from qsgp.data.choosing import picked
-from qsgp.data.columns import Columns, Encoded, encode, lacking_by_column, unseen_words
+from qsgp.data.columns import Columns
+from qsgp.data.encoding import Encoded, encode, lacking, unseen_words
+from qsgp.data.inputs import types_of
 from qsgp.data.reading import batches, check_names, index_columns, schema
 from qsgp.data.words import count, listed
 
@@ -62,7 +64,7 @@ class Rows:
     model: Any
     columns: Columns
     files: list[Path]
-    missing: str  # "error", "mean", or "drop": leave such rows out
+    missing: str  # "auto" and "mean": up to the model; "error", or "drop": leave such rows out
     others: list[str] = field(default_factory=list)  # columns to hand over beside the inputs
     as_text: list[str] = field(default_factory=list)  # those of them that a text file hands over unchanged
     as_numbers: list[str] = field(default_factory=list)  # those whose first lines may look like something else
@@ -73,21 +75,23 @@ class Rows:
     def __iter__(self) -> Iterator[Portion]:
         names = list(dict.fromkeys([*self.columns.names, *self.others]))
         types = dict.fromkeys(self.as_text, pa.string()) | dict.fromkeys(self.as_numbers, pa.float64())
-        types |= self.columns.types
+        types |= types_of(self.columns)
         rows = max(256, min(65_536, _PORTION // (8 * max(1, len(self.columns.encoded)))))
         for table in batches(self.files, names, types, rows):
             encoded = encode(self.columns, table)
             self.unseen += encoded.unseen
-            lacking = encoded.missing
-            if lacking.any() and self.missing == "mean" and self.columns.means:
-                encoded, lacking = encoded.filled(self.columns.means), np.zeros(len(lacking), bool)
-            elif lacking.any() and self.missing != "drop":
-                raise ValueError(missing_words(lacking_by_column(self.columns, encoded), self.files[0], self.otherwise))
-            self.left_out += int(lacking.sum())
-            complete = encoded.take(~lacking) if lacking.any() else encoded
-            if lacking.all():
-                complete = Encoded({name: np.zeros(1) for name in encoded.columns})
-            yield Portion(table, ~lacking, as_inputs(self.model, complete))
+            gaps = np.zeros(len(table), bool)
+            if self.missing in ("error", "drop"):
+                lacks = lacking(self.columns, table)
+                gaps = np.logical_or.reduce(list(lacks.values()))
+                if gaps.any() and self.missing == "error":
+                    by_column = {name: int(own.sum()) for name, own in lacks.items()}
+                    raise ValueError(missing_words(by_column, self.files[0], self.otherwise))
+            self.left_out += int(gaps.sum())
+            complete = encoded.take(~gaps) if gaps.any() else encoded
+            if gaps.all():
+                complete = Encoded(np.zeros((1, len(self.columns.encoded))))
+            yield Portion(table, ~gaps, complete)
 
     def notes(self, fate: str) -> list[str]:
         """What a person should know afterwards; ``fate`` of rows that lack an input."""
@@ -95,21 +99,15 @@ class Rows:
         if self.unseen:
             found.append(f"Note: {unseen_words(self.unseen)}")
         if self.left_out:
-            found.append(f"Note: {count(self.left_out)} with missing inputs: {fate}; --missing mean fills them in.")
+            found.append(f"Note: {count(self.left_out)} with missing inputs: {fate}; --missing auto predicts them too.")
         return found
 
 
-def as_inputs(model: Any, encoded: Encoded) -> Any:
-    """With names for a model that was fitted with names."""
-    named = hasattr(model, "feature_names_in_")
-    return encoded.table() if named else np.column_stack(list(encoded.columns.values()))
-
-
 def missing_words(lacking: dict[str, int], path: Path, otherwise: str) -> str:
-    """Where values are missing; ``otherwise`` is what can be done but to fill in the mean."""
+    """Where values are missing; ``otherwise`` is what can be done but to take them as they are."""
     words = [f"{name!r} ({n})" for name, n in lacking.items() if n]
     more = f" and {len(words) - 8} more columns" if len(words) > 8 else ""
     return (
         f"Expected a value in every row of {path}, got missing ones in {', '.join(words[:8])}{more}. "
-        f"Use --missing mean to fill in the mean, or {otherwise}."
+        f"Use --missing auto to take them as they are, or {otherwise}."
     )

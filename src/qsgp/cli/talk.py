@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from qsgp.ranks import leads
+
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No notes, no progress: errors and results alone.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 ModelFile = Annotated[str, typer.Argument(metavar="MODEL", help="Written by fit, or by save in Python.")]
@@ -19,14 +21,19 @@ MaxMemory = Annotated[str, typer.Option(metavar="SIZE", help="For example 4GB; a
 ColumnList = Annotated[
     list[str] | None, typer.Option(metavar="NAMES", help="Input columns, separated by commas; all others unless said.")
 ]
-Missing = Literal["error", "drop", "mean"]
+Missing = Literal["auto", "error", "drop", "mean"]
 
 
 def say(text: str, quiet: bool = False) -> None:
-    """A note for the person: never among the results."""
-    if not quiet:
-        with contextlib.suppress(OSError):  # a full or vanished stderr is no reason to stop
-            print(printable(text), file=sys.stderr, flush=True)
+    """A note for the person: never among the results. Of several ranks the first one speaks."""
+    if not quiet and leads():
+        complain(text)
+
+
+def complain(text: str) -> None:
+    """What every rank says for itself."""
+    with contextlib.suppress(OSError):  # a full or vanished stderr is no reason to stop
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 def speak_safely() -> None:
@@ -45,7 +52,8 @@ def speak_safely() -> None:
 
 def show(results: Mapping[str, Any], as_json: bool, words: str) -> None:
     """The result itself."""
-    print(json.dumps(results, indent=2) if as_json else printable(words), flush=True)
+    if leads():
+        print(json.dumps(results, indent=2) if as_json else printable(words), flush=True)
 
 
 def printable(text: str) -> str:

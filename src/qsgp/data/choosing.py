@@ -1,7 +1,7 @@
 """Which columns of files are inputs: all that are there but the target, the weights and what only numbers the rows."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,8 +51,8 @@ class Chosen:
         ]
 
 
-def choose(paths: list[Path], wanted: Wanted) -> Chosen:
-    """Read the columns that are wanted, and those that nobody has spoken of."""
+def choose(paths: list[Path], wanted: Wanted, read: Callable[..., Any] = pa_table) -> Chosen:
+    """Read the columns that are wanted, and those that nobody has spoken of; ``read`` may read the first rows alone."""
     found, path = schema(paths[0]), paths[0]
     names, special = found.names, wanted.special
     check_names(special, names, path)
@@ -61,7 +61,7 @@ def choose(paths: list[Path], wanted: Wanted) -> Chosen:
     unwanted = [*special, *index, *picked(wanted.drop, names, path)]
     inputs = [name for name in chosen or names if name not in unwanted]
     categories = picked(wanted.categories, inputs, path)
-    table = pa_table(paths, [*inputs, *special], dict.fromkeys(categories, pa.string()))
+    table = read(paths, [*inputs, *special], dict.fromkeys(categories, pa.string()))
     counting = [name for name in inputs if name not in chosen and _counts_rows(table, name)]
     numbered = [name for name in counting if name in _WITHOUT_NAME]
     inputs = [name for name in inputs if name not in numbered]

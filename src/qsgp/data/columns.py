@@ -1,244 +1,212 @@
-"""The columns of a table as numbers: what a fit learns of them is stored in the model, so that it can read other tables
-and files. Numbers stay, booleans become 0 and 1, texts one column for each category."""
+"""What a fit has learned of the columns of a table: stored in the model, so that it can read other tables and files.
 
-from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+A column of the table becomes one input of the model or several (`Column.inputs`), or is left out with a reason.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
-from qsgp.data.entries import as_text, is_text, strange_entry
+from qsgp.data.words import count, listed
 
-try:
-    import pyarrow as pa
-    from pyarrow import compute, types
-except ImportError:  # the extra is not installed: `reading` says so before anything of this file is needed
-    pa = None
-
-MOST_CATEGORIES = 50
-_SOME = 0.2  # share of numbers among many different texts from which on numbers were meant
-
-
-class Advice(NamedTuple):
-    """What to do about a column, in options of the command line or for a table in Python; {} is the column's name."""
-
-    leave_out: str
-    categories: str
-
-
-IN_PYTHON = Advice("without the column {}", "a categorical type (such as pandas' category)")
-ON_THE_COMMAND_LINE = Advice("with --drop {}", "--categories {}")
+NUMBER, BOOLEAN, CATEGORY, ORDERED, DATE, LEVELS, LEFT_OUT = (
+    "number",
+    "boolean",
+    "category",
+    "ordered",
+    "date",
+    "levels",
+    "left out",
+)
+KINDS = (NUMBER, BOOLEAN, CATEGORY, ORDERED, DATE, LEVELS, LEFT_OUT)
+PARTS = ("trend", "year", "week", "day")  # of a date; the last three are a sine and a cosine each
+MISSING_POLICIES = ("auto", "error", "drop", "mean")
 
 
 @dataclass(frozen=True)
 class Column:
-    """One input column: "number", "boolean" or "category" with its values in order."""
+    """One column of the table.
+
+    "number", "boolean"; "category" of few values; "ordered" by a scale; "date"; "levels", an identifier of many values,
+    which stands last among the inputs as whole numbers; or "left out", and why.
+    """
 
     name: str
     kind: str
-    values: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()  # of categories and levels
+    parts: tuple[str, ...] = ()  # of a date
+    bend: tuple[float, float] | tuple[()] = ()  # middle and width of a number with long tails
+    gaps: bool = False  # that a value is missing says something of the target: an input for that
+    why: str = ""  # left out
+
+    @property
+    def used(self) -> bool:
+        return self.kind != LEFT_OUT
+
+    @property
+    def own_inputs(self) -> list[str]:
+        """Without that for gaps; what a category's inputs are called may be taken already."""
+        if self.kind == CATEGORY:
+            return [f"{self.name}={value}" for value in self.values]
+        if self.kind == DATE:
+            found = [self.name] if "trend" in self.parts else []
+            return found + [f"{self.name}: {wave} of {part}" for part in self.parts[len(found) :] for wave in _WAVES]
+        return [self.name] if self.used else []
+
+    @property
+    def words(self) -> str:
+        """What was made of it, for people."""
+        said = {
+            NUMBER: "number" + (" with long tails, by the logarithm of its size" if self.bend else ""),
+            BOOLEAN: "yes or no",
+            CATEGORY: f"{_count(self.values, 'category', 'categories')}, one input for each",
+            ORDERED: f"{_count(self.values, 'ordered category', 'ordered categories')}, one input",
+            DATE: f"date: {', '.join(_PART_WORDS[part] for part in self.parts)}",
+            LEVELS: f"identifier of {_count(self.values, 'level', 'levels')}",
+            LEFT_OUT: f"left out: {self.why}",
+        }[self.kind]
+        return said + ("; an input says where it is missing" if self.gaps else "")
+
+    def bent(self, values: np.ndarray) -> np.ndarray:
+        """A number as the model takes it: with long tails by its logarithm, far from the middle."""
+        return np.arcsinh((values - self.bend[0]) / self.bend[1]) if self.bend else values
+
+
+_OF_CATEGORIES = 0.5  # yes and no are two units apart, as for a category that half of the rows have
+_WAVES = ("sine", "cosine")
+_PART_WORDS = {"trend": "trend", "year": "time of the year", "week": "day of the week", "day": "time of the day"}
 
 
 @dataclass(frozen=True)
 class Columns:
-    """How rows of a file become rows of numbers."""
+    """How rows of a table become rows of numbers. ``print`` says it in words."""
 
-    inputs: tuple[Column, ...]
+    given: tuple[Column, ...]  # all columns of the table, in its order
     target: str | None = None
-    missing: str = "error"  # or "drop", "mean": what was done with them in `fit`
-    means: tuple[float, ...] = ()  # one for each encoded column
+    missing: str = "auto"  # or "error", "drop", "mean": what the command line did with missing inputs
     rows: int | None = None  # that were learned from
+    named: bool = True  # False: columns of an array, told apart by their position
+
+    def __iter__(self) -> Iterator[Column]:
+        return iter(self.given)
+
+    def __str__(self) -> str:
+        width = max((len(column.name) for column in self.given), default=0)
+        return "\n".join(f"{column.name:<{width}}  {column.words}" for column in self.given)
+
+    @property
+    def inputs(self) -> tuple[Column, ...]:
+        """The columns that are used."""
+        return tuple(column for column in self.given if column.used)
 
     @property
     def names(self) -> list[str]:
-        """Of the file's columns."""
+        """Of the table's columns that are used."""
         return [column.name for column in self.inputs]
 
     @property
     def encoded(self) -> list[str]:
-        """Of the model's inputs."""
-        return [name for names in self.encoded_by_column.values() for name in names]
+        """Of the model's inputs: codes of levels are the last."""
+        by_column, levels = self.encoded_by_column, self.levels
+        return [n for names in by_column.values() for n in names if n not in levels] + list(levels)
+
+    @property
+    def levels(self) -> dict[str, int]:
+        """How many there are of each identifier, by the name of its input."""
+        by_column = self.encoded_by_column
+        return {by_column[c.name][0]: len(c.values) for c in self.inputs if c.kind == LEVELS}
 
     @property
     def encoded_by_column(self) -> dict[str, list[str]]:
-        """The inputs that each column becomes: itself, or ``column=value`` with strokes where this is taken already."""
-        taken = {column.name for column in self.inputs if column.kind != "category"}
-        found = {}
+        """The inputs that each column becomes; a name that is taken already gets a stroke, as in kind=villa'."""
+        taken = {column.name for column in self.inputs if column.own_inputs == [column.name]}
+        found: dict[str, list[str]] = {}
         for column in self.inputs:
-            found[column.name] = names = [] if column.kind == "category" else [column.name]
-            for value in column.values:
-                name = f"{column.name}={value}"
-                while name in taken:  # by a number called kind=villa, or by a column kind=a of the value b
+            names = found.setdefault(column.name, [])
+            for name in column.own_inputs + ([f"{column.name} is missing"] if column.gaps else []):
+                while name in taken and name != column.name:
                     name += "'"
                 taken.add(name)
                 names.append(name)
         return found
 
     @property
-    def types(self) -> dict[str, Any]:
-        """As which a text file must be read, whatever its first lines look like."""
-        kinds = {"number": pa.float64(), "boolean": pa.bool_(), "category": pa.string()}
-        return {column.name: kinds[column.kind] for column in self.inputs}
+    def as_they_are(self) -> bool:
+        """The inputs are the columns themselves, all of them numbers."""
+        return all(c.kind in (NUMBER, BOOLEAN) and not (c.gaps or c.bend) for c in self.given)
+
+    @property
+    def scales(self) -> np.ndarray:
+        """The unit of each input; NaN where its deviation over the rows is to be one.
+
+        Categories keep theirs: in units of its deviation a rare one would be far from all others.
+        """
+        fixed = {CATEGORY: _OF_CATEGORIES, LEVELS: 1.0}
+        by_column = self.encoded_by_column
+        unit: dict[str, float] = {}
+        for column in self.inputs:
+            names = by_column[column.name]
+            unit |= dict.fromkeys(names, fixed.get(column.kind, np.nan))
+            unit |= {names[-1]: _OF_CATEGORIES} if column.gaps else {}
+        return np.array([unit[name] for name in self.encoded])
+
+    def notes(self) -> list[str]:
+        """What a person should know of columns that are not simply taken as numbers."""
+        reasons: dict[str, list[str]] = {}
+        for column in self.given:
+            if not column.used:
+                reasons.setdefault(column.why, []).append(column.name)
+        return [f"Left out of the inputs, because {why}: {listed(names)}." for why, names in reasons.items()]
 
     def header(self) -> dict[str, Any]:
         """As a model file holds it."""
-        found = asdict(self) | {"means": list(self.means)}
-        return found | {"inputs": [asdict(column) | {"values": list(column.values)} for column in self.inputs]}
+        plain = {key: getattr(self, key) for key in ("target", "missing", "rows", "named")}
+        return {"given": [_plain(column) for column in self.given]} | plain
 
     @staticmethod
     def from_header(header: Any) -> "Columns":
         try:
-            inputs = tuple(Column(part["name"], part["kind"], tuple(part["values"])) for part in header["inputs"])
-            if not {column.kind for column in inputs} <= {"number", "boolean", "category"}:
-                raise KeyError("a known kind")
-            return Columns(inputs, header["target"], header["missing"], tuple(header["means"]), header["rows"])
+            if "given" not in header:  # of a version that knew numbers, booleans and categories
+                header = {"given": header["inputs"], **{key: header[key] for key in ("target", "missing", "rows")}}
+            given = tuple(_column(part) for part in header["given"])
+            if header["missing"] not in MISSING_POLICIES:
+                raise KeyError("a known way with missing values")
+            return Columns(given, header["target"], header["missing"], header["rows"], header.get("named", True))
         except (KeyError, TypeError) as error:
             raise ValueError(f"Expected a description of columns in the model, got one without {error}.") from error
 
     @staticmethod
-    def learned_by(model: Any) -> "Columns | None":
-        """How a fitted model makes its inputs of a table, if it learned that from a file or from categories."""
-        if not hasattr(model, "columns_"):
-            return None
-        stored = Columns.from_header(model.columns_)
-        names = [str(name) for name in getattr(model, "feature_names_in_", [])]
-        return stored if stored.encoded == names else None  # it may have been fitted again on other columns
-
-    @staticmethod
     def known_to(model: Any) -> "Columns | None":
-        """What it learned, or else its inputs by their names; None for a model without names."""
+        """What a model learned, or else its inputs by their names; None for a model without names."""
+        if hasattr(model, "columns_"):
+            columns: Columns = model.columns_
+            return columns
         names = [str(name) for name in getattr(model, "feature_names_in_", [])]
-        return Columns.learned_by(model) or (Columns.of_numbers(names) if names else None)
+        return Columns.of_numbers(names) if names else None
 
     @staticmethod
     def of_numbers(names: Sequence[str]) -> "Columns":
-        return Columns(tuple(Column(name, "number") for name in names))
-
-    @staticmethod
-    def of(table: Any, categories: Collection[str] = (), advice: Advice = IN_PYTHON) -> "tuple[Columns, list[str]]":
-        """Kinds and categories of a table's columns, and the names of those that hold nothing and are left out.
-
-        Those named in ``categories`` hold categories whatever they look like, and so do those of a categorical type.
-        """
-        found = {name: _column(name, table.column(name), name in categories, advice) for name in table.column_names}
-        kept = tuple(column for column in found.values() if column is not None)
-        return Columns(kept), [name for name, column in found.items() if column is None]
+        return Columns(tuple(Column(name, NUMBER) for name in names))
 
 
-@dataclass
-class Encoded:
-    """Rows of numbers by name, NaN where a value is missing, and what was met on the way."""
-
-    columns: dict[str, np.ndarray]
-    unseen: Counter[tuple[str, str]] = field(default_factory=Counter)  # (column, category) -> rows
-
-    def take(self, rows: np.ndarray) -> "Encoded":
-        """Those at these positions, or where a mask is True."""
-        return Encoded({name: values[rows] for name, values in self.columns.items()}, self.unseen)
-
-    def table(self) -> Any:
-        return pa.table({name: pa.array(values) for name, values in self.columns.items()})
-
-    @property
-    def missing(self) -> np.ndarray:
-        """Rows that lack a value."""
-        return np.logical_or.reduce([np.isnan(values) for values in self.columns.values()])
-
-    def means(self) -> tuple[float, ...]:
-        """Of the values that are there; a category's is its share."""
-        return tuple(float(np.nanmean(values)) for values in self.columns.values())
-
-    def filled(self, means: Sequence[float]) -> "Encoded":
-        pairs = zip(self.columns.items(), means, strict=True)
-        return Encoded({name: np.where(np.isnan(v), mean, v) for (name, v), mean in pairs}, self.unseen)
+def _plain(column: Column) -> dict[str, Any]:
+    """Without what is empty: a table may have ten thousand columns."""
+    entries = {field.name: getattr(column, field.name) for field in fields(Column)}
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in entries.items() if value}
 
 
-def encode(columns: Columns, table: Any) -> Encoded:
-    """Rows of ``table`` as numbers; a category that was not learned is none of the known ones: zeros."""
-    found, names = Encoded({}), columns.encoded_by_column
-    for column in columns.inputs:
-        values = table.column(column.name).combine_chunks()
-        if column.kind != "category":
-            found.columns[column.name] = _numbers(column.name, values)
-            continue
-        text = as_text(values)
-        position = compute.index_in(text, pa.array(column.values, pa.string())).fill_null(-1).to_numpy()
-        missing = text.is_null().to_numpy(zero_copy_only=False)
-        for k, name in enumerate(names[column.name]):
-            found.columns[name] = np.where(missing, np.nan, (position == k).astype(np.float64))
-        strange = text.filter(pa.array((position < 0) & ~missing))
-        for entry in strange.value_counts().to_pylist():
-            found.unseen[column.name, entry["values"]] += entry["counts"]
+def _column(part: Any) -> Column:
+    lists: Any = {key: tuple(part.get(key, ())) for key in ("values", "parts", "bend")}
+    found = Column(part["name"], part["kind"], gaps=bool(part.get("gaps")), why=str(part.get("why", "")), **lists)
+    texts = (found.name, found.kind, *found.values, *found.parts)
+    if found.kind not in KINDS or any(type(text) is not str for text in texts) or not set(found.parts) <= set(PARTS):
+        raise KeyError("a known kind")
+    if len(found.bend) not in (0, 2) or any(type(part) is not float for part in found.bend):
+        raise KeyError("a middle and a width")
     return found
 
 
-def unseen_words(unseen: Counter[tuple[str, str]]) -> str:
-    """For a note about categories that were not there in the fit."""
-    words = ", ".join(f"{name}={value} ({n})" for (name, value), n in unseen.most_common(5))
-    return f"categories the model has not seen count as none of the known ones: {words}."
-
-
-def lacking_by_column(columns: Columns, encoded: Encoded) -> dict[str, int]:
-    """Rows without a value, for each column of the table."""
-    return {name: int(np.isnan(encoded.columns[inputs[0]]).sum()) for name, inputs in columns.encoded_by_column.items()}
-
-
-def _column(name: str, values: Any, as_category: bool, advice: Advice) -> Column | None:
-    """What a column holds; None if it holds nothing."""
-    kind = values.type
-    if types.is_dictionary(kind):  # a categorical type
-        kind = kind.value_type
-        as_category = as_category or is_text(kind) or _is_number(kind) or types.is_boolean(kind)
-    if values.null_count == len(values):
-        return None
-    if types.is_boolean(kind) and not as_category:
-        return Column(name, "boolean")
-    if _is_number(kind) and not as_category:
-        return Column(name, "number")
-    if not is_text(kind) and not as_category:
-        raise ValueError(
-            f"Expected numbers or categories in column {name!r}, got {kind}. Fit {_about(advice.leave_out, name)}, "
-            "or turn it into numbers first (dates: days since a day, month, weekday)."
-        )
-    if not as_category and (strange := strange_entry(values)) is not None:
-        raise ValueError(
-            f"Expected numbers in column {name!r}, got {strange}. Correct it, leave it empty where the value is not "
-            f"known, or use {_about(advice.categories, name)} if the column holds categories."
-        )
-    found = compute.unique(as_text(values)).drop_null().to_pylist()
-    if len(found) > MOST_CATEGORIES:
-        some = strange_entry(values, least=_SOME)
-        why = (
-            f"got {len(found)} different texts such as {', '.join(map(repr, found[:3]))}"
-            if some is None
-            else f"got {some}"
-        )
-        raise ValueError(
-            f"Expected numbers or at most {MOST_CATEGORIES} categories in column {name!r}, {why}. Fit "
-            f"{_about(advice.leave_out, name)}, or correct its entries."
-        )
-    return Column(name, "category", tuple(sorted(found))) if found else None
-
-
-def _numbers(name: str, values: Any) -> np.ndarray:
-    if not (types.is_boolean(values.type) or _is_number(values.type) or types.is_null(values.type)):
-        raise ValueError(
-            f"Expected numbers in column {name!r}, as in the file of the fit, got {values.type} such as "
-            f"{str(values.drop_null()[0]) if len(values.drop_null()) else None!r}. Correct the column."
-        )
-    values = values.cast(pa.float64(), safe=False) if not types.is_boolean(values.type) else values.cast(pa.int8())
-    return np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.float64)
-
-
-def _is_number(kind: Any) -> bool:
-    return types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
-
-
-def _about(advice: str, name: str) -> str:
-    return advice.replace("{}", quoted(name))
-
-
-def quoted(name: str) -> str:
-    """As an option takes it."""
-    return name if name.isidentifier() else f'"{name}"'
+def _count(values: Sequence[str], one: str, many: str) -> str:
+    return count(len(values), one) if len(values) == 1 else f"{len(values):,} {many}"

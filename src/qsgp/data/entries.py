@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 try:
     import pyarrow as pa
     from pyarrow import compute, types
@@ -34,18 +36,34 @@ class Strange:
 def strange_entry(values: Any, least: float = _NEARLY_ALL) -> Strange | None:
     """The first entry that is no number where a share of ``least`` are some; None for categories, and without one."""
     text = as_text(values)
-    plain = compute.match_substring_regex(text, _NUMBER)
-    like = compute.match_substring_regex(text, _LIKE_A_NUMBER)
-    known, numbers = len(text) - text.null_count, compute.sum(like).as_py() or 0
+    known = text.is_valid().to_numpy(zero_copy_only=False)
+    return strange_among(text, known.astype(np.int64), np.arange(len(text)), least)
+
+
+def strange_among(text: Any, count: np.ndarray, first: np.ndarray, least: float = _NEARLY_ALL) -> Strange | None:
+    """The same of entries that so many rows have, ``first`` the first of them (from 0)."""
+    plain = _matches(text, _NUMBER)
+    like = _matches(text, _LIKE_A_NUMBER)
+    known, numbers = int(count.sum()), int(count[like].sum())
     if numbers < least * known:
         return None
+    if numbers < known and _different(text, like) < _different(text, ~like & (count > 0)):
+        return None  # 0 %, 1 - 10 %, 11 - 23 %: ranges, one or two of which look like a number
     # words before numbers of another country: with a decimal comma the latter are right
-    wrong = compute.invert(like if numbers < known else plain)
-    count = compute.sum(wrong).as_py() or 0
-    if not count:
+    wrong = ~(like if numbers < known else plain) & (count > 0)
+    if not wrong.any():
         return None
-    first = compute.index(wrong, True).as_py()
-    return Strange(text[first].as_py(), first + 1, count, known)
+    at = int(np.flatnonzero(wrong)[first[wrong].argmin()])
+    return Strange(text[at].as_py(), int(first[at]) + 1, int(count[wrong].sum()), known)
+
+
+def _different(text: Any, where: np.ndarray) -> int:
+    return len(compute.unique(text.filter(pa.array(where))))
+
+
+def _matches(text: Any, pattern: str) -> np.ndarray:
+    found = compute.match_substring_regex(text, pattern).fill_null(False)
+    return np.asarray(found.to_numpy(zero_copy_only=False) if isinstance(found, pa.Array) else found.to_numpy())
 
 
 def as_text(values: Any) -> Any:
@@ -61,3 +79,8 @@ def is_text(kind: Any) -> bool:
     if types.is_dictionary(kind):
         return is_text(kind.value_type)
     return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+
+
+def is_number(kind: Any) -> bool:
+    """Of an Arrow type: numbers, and durations, which are numbers of their unit."""
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_duration(kind))

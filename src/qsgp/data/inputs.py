@@ -1,6 +1,6 @@
-"""Inputs as an estimator is given them, with numbers in place of categories: a file, or any table with names.
+"""Inputs as an estimator is given them: a file, a table with names of any library, or an array.
 
-What was learned of the columns (`Columns`) is the same for a file, a table of any library and the command line.
+What is learned of the columns (`Columns`) is the same for all of them and for the command line.
 """
 
 import warnings
@@ -8,155 +8,185 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.utils import check_array
+from sklearn.utils.validation import _get_feature_names
 
 from qsgp.data import npz
 from qsgp.data.choosing import Wanted, choose
-from qsgp.data.columns import Column, Columns, Encoded, encode, lacking_by_column, unseen_words
+from qsgp.data.columns import Columns
+from qsgp.data.encoding import ArrayTable, Encoded, encode, unseen_words
 from qsgp.data.entries import as_text, is_text
+from qsgp.data.learning import Learner, check_some_left
 from qsgp.data.reading import Paths, check_names, find, pa_table, schema
-from qsgp.data.tables import check_types, names_of, text_columns
-from qsgp.data.words import listed
+from qsgp.data.tables import check_types, is_other, names_of, types_by_column
 
 try:
     import pyarrow as pa
 except ImportError:  # the extra is not installed: `reading` says so
     pa = None
 
+FLOATS = [np.float64, np.float32]
+
 
 class FileRows(NamedTuple):
-    """Inputs, target and weight of files; the columns are None for NPZ, whose inputs are one array."""
+    """Inputs, target and weight of files; inputs of NPZ are one array."""
 
     inputs: Any
     y: Any
     weight: Any
-    columns: Columns | None
 
 
 def read_rows(paths: Paths, target: str | None = None, weight: str | None = None) -> FileRows:
-    """Rows to learn from: inputs as an Arrow table of numbers with its names, or an array from NPZ."""
+    """Rows to learn from: inputs as an Arrow table, or an array from NPZ."""
     files = find(paths)
     if _packed(files):
         y, w = (None if name is None else npz.joined(files, name) for name in (target, weight))
-        return FileRows(npz.joined(files, "X"), y, w, None)
+        return FileRows(npz.joined(files, "X"), y, w)
     chosen = choose(files, Wanted(target, weight))
     for note in chosen.left_out():
         warnings.warn(note, stacklevel=2)
     table = chosen.table.select(chosen.inputs)
-    inputs, columns = learned(table)
     y = None if target is None else _target(chosen.table.column(target))
-    w = None if weight is None else chosen.table.column(weight).to_numpy()
-    if columns is None:
-        columns = Columns.of(table)[0]
-    return FileRows(inputs, y, w, Columns(columns.inputs, target, rows=len(table)))
+    return FileRows(table, y, None if weight is None else chosen.table.column(weight).to_numpy())
 
 
-def read_portion(paths: Paths, columns: Columns | None, target: str | None, weight: str | None) -> tuple[Any, Any, Any]:
-    """More rows of files for a model that knows its columns: inputs, target and weight."""
+def read_portion(paths: Paths, columns: Columns | None, target: str | None, weight: str | None) -> FileRows:
+    """More rows of files for a model that knows its columns."""
     files = find(paths)
     if _packed(files) or columns is None:
-        return read_rows(paths, target, weight)[:3]
+        return read_rows(paths, target, weight)
     special = [name for name in (target, weight) if name is not None]
-    check_names([*columns.names, *special], schema(files[0]).names, files[0])
-    types = {name: kind for name, kind in columns.types.items() if name not in special}
-    table = pa_table(files, [*columns.names, *special], types)
+    table = _known_columns(files, columns, special)
     y = None if target is None else _target(table.column(target))
-    return _numbers(columns, table), y, None if weight is None else table.column(weight).to_numpy()
-
-
-def learned(table: Any) -> tuple[Any, Columns | None]:
-    """A table to learn from, with numbers in place of categories, and how they were made.
-
-    The table itself and None if it has no categories, or is an array.
-    """
-    texts = text_columns(table) if pa is not None else []
-    check_types(table, besides=texts)
-    if not texts:
-        return table, None
-    arrow = as_arrow(table, names_of(table))
-    columns, empty = Columns.of(arrow)
-    if empty:
-        raise ValueError(f"Expected values in every column, got none in {listed(empty)}. Drop these columns.")
-    encoded = encode(columns, arrow)
-    _refuse_missing(columns, encoded)
-    return encoded.table(), Columns(columns.inputs, rows=len(arrow))
-
-
-def applied(columns: Columns | None, X: Any) -> Any:
-    """A table to predict as the numbers that the model was fitted with; arrays and tables of these stay as they are.
-
-    Other columns do no harm if the model has learned what its columns are.
-    """
-    names = names_of(X)
-    if columns is None or not names or pa is None:
-        check_types(X)
-        return X
-    if names == columns.encoded:
-        if columns.missing != "mean":
-            check_types(X)
-            return X
-        columns = Columns(tuple(Column(name, "number") for name in names), missing="mean", means=columns.means)
-    check_names(columns.names, names, "the table", "The model was fitted with it.")
-    return _numbers(columns, as_arrow(X, columns.names))
+    inputs = table.select(columns.names)
+    return FileRows(inputs, y, None if weight is None else table.column(weight).to_numpy())
 
 
 def read_inputs(paths: Paths, columns: Columns | None) -> Any:
-    """Rows of files to predict, as numbers."""
+    """Rows of files to predict: a table, or an array from NPZ."""
     files = find(paths)
     if _packed(files) and "X" in npz.names(files[0]):
         return npz.joined(files, "X")
     if columns is None:
-        chosen = choose(files, Wanted())
-        for note in chosen.left_out():
-            warnings.warn(note, stacklevel=2)
-        table = chosen.table.select(chosen.inputs)
-        check_types(table)
-        return table
-    check_names(columns.names, schema(files[0]).names, files[0])
-    return _numbers(columns, pa_table(files, columns.names, columns.types))
+        return read_rows(paths).inputs
+    return _known_columns(files, columns)
 
 
-def as_arrow(table: Any, names: Sequence[str]) -> Any:
-    """Some columns of a table of any library as an Arrow table."""
-    wanted = set(names)
-    every = table.column_names if hasattr(table, "column_names") else table.columns
-    part = [name for name in every if str(name) in wanted]
-    try:
-        if isinstance(table, pa.Table):
-            return table.select(part)
-        table = table[part] if hasattr(table, "dtypes") else table
-        if hasattr(table, "to_arrow"):  # polars
-            return table.to_arrow()
-        if hasattr(table, "iloc"):  # pandas
-            return pa.Table.from_pandas(table, preserve_index=False)
-        return pa.table(table).select(part)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        raise ValueError(
-            f"Expected columns of numbers or texts, got entries that are neither or both: {error}. Make each column "
-            "one of the two, for example with .astype(str), or drop it."
-        ) from error
+def _known_columns(files: list[Any], columns: Columns, special: Sequence[str] = ()) -> Any:
+    check_names([*columns.names, *special], schema(files[0]).names, files[0])
+    types = {name: kind for name, kind in types_of(columns).items() if name not in special}
+    return pa_table(files, [*columns.names, *special], types)
 
 
-def _numbers(columns: Columns, table: Any) -> Any:
-    """A table of numbers: gaps filled if this was wanted in the fit, unknown categories told."""
+def types_of(columns: Columns) -> dict[str, Any]:
+    """As which columns of a text file must be read, whatever its first lines look like; dates are recognised."""
+    kinds = {"number": pa.float64(), "boolean": pa.bool_(), "date": None}
+    found = {column.name: kinds.get(column.kind, pa.string()) for column in columns.inputs}
+    return {name: kind for name, kind in found.items() if kind is not None}
+
+
+def opened(X: Any, only: Sequence[str] | None = None) -> Any:
+    """A table with names: an `ArrayTable` if it holds numbers alone, else an Arrow table; None for an array."""
+    found = types_by_column(X)
+    others = {name for name, kind in found.items() if is_other(kind)}
+    names = names_of(X)
+    wanted = names if only is None else [name for name in names if name in set(only)]
+    check_types(X, besides=others if only is None else others | (set(names) - set(wanted)))
+    if not names or (not others and _get_feature_names(X) is None):
+        return None
+    if others.isdisjoint(wanted):
+        part = X if only is None else _selected(X, wanted)
+        array = check_array(part, dtype=FLOATS, ensure_all_finite=False)
+        return ArrayTable(array, wanted, frozenset(name for name in wanted if found[name].startswith("bool")))
+    if pa is None:
+        raise ImportError("Tables with texts, categories or dates need pyarrow. Run pip install 'qsgp[data]'.")
+    return _as_arrow(X, wanted)
+
+
+def learned(learner: Learner, table: Any, targets: np.ndarray, weight: np.ndarray, later: bool = False) -> Columns:
+    """What to make of the columns of a table to learn from; a warning says what is left out.
+
+    ``later``: more portions will come, in which columns may vary that are constant now.
+    """
+    columns = learner.add(table, targets, weight).columns(all_that_vary_later=later)
+    check_some_left(columns)
+    for note in columns.notes():
+        warnings.warn(note, stacklevel=2)
+    return columns
+
+
+def as_numbers(columns: Columns, table: Any) -> np.ndarray:
+    """A table's rows as the inputs of a model; what has not been seen in the fit is told."""
+    if isinstance(table, ArrayTable) and columns.as_they_are and table.column_names == columns.names:
+        return table.array
     encoded = encode(columns, table)
     if encoded.unseen:
         warnings.warn(f"In X, {unseen_words(encoded.unseen)}", stacklevel=2)
-    if columns.missing == "mean" and columns.means:
-        encoded = encoded.filled(columns.means)
-    _refuse_missing(columns, encoded)
-    return encoded.table()
+    return encoded.array
 
 
-def _refuse_missing(columns: Columns, encoded: Encoded) -> None:
-    """Of categories; gaps among numbers are refused where all numbers are checked."""
-    kinds = {column.name for column in columns.inputs if column.kind == "category"}
-    lacking = {name: n for name, n in lacking_by_column(columns, encoded).items() if n and name in kinds}
-    if lacking:
-        words = ", ".join(f"{name!r} ({n})" for name, n in list(lacking.items())[:8])
+def applied(columns: Columns, X: Any) -> np.ndarray:
+    """A table, or an array with the columns of the fit in their order, as a model's inputs. Other columns of a table do
+    no harm."""
+    if isinstance(X, Encoded):
+        return X.array
+    if isinstance(X, np.ndarray):
+        if columns.named and not all(column.kind in ("number", "boolean") for column in columns.inputs):
+            raise ValueError(
+                "Expected a table with the columns of the fit, got an array, which has no names, texts or dates. Pass "
+                f"a data frame with {', '.join(columns.names[:8])}{' and others' if len(columns.names) > 8 else ''}."
+            )
+        return as_numbers(columns, ArrayTable(X, [column.name for column in columns.given]))
+    check_names(columns.names, names_of(X), "the table", "The model was fitted with it.")
+    return as_numbers(columns, opened(X, columns.names))
+
+
+def chosen_categories(asked: Any, names: Sequence[str]) -> list[str]:
+    """The columns that the keyword ``categorical_features`` names, besides those of a categorical type."""
+    if asked is None or (isinstance(asked, str) and asked == "from_dtype"):
+        return []
+    given = np.asarray(asked)
+    if isinstance(asked, str) or given.ndim != 1 or given.dtype.kind not in "bifOUS" or not _fits(given, names):
         raise ValueError(
-            f"Expected a category in every row of X, got missing values in columns {words}. Drop these rows, or write "
-            "a word such as 'unknown' into them before the fit."
+            "Expected categorical_features 'from_dtype', names of columns, their positions, or a mask with one entry "
+            f"for each of the {len(names)} columns, got {asked!r}. The columns are {', '.join(map(repr, names[:8]))}"
+            f"{' and others' if len(names) > 8 else ''}."
         )
+    if given.dtype.kind == "b":
+        return [name for name, yes in zip(names, given, strict=True) if yes]
+    return [str(entry) if given.dtype.kind in "OUS" else names[int(entry)] for entry in given.tolist()]
+
+
+def _fits(given: np.ndarray, names: Sequence[str]) -> bool:
+    if given.dtype.kind == "b":
+        return len(given) == len(names)
+    if given.dtype.kind in "OUS":
+        return set(given.tolist()) <= set(names)
+    return bool((given == np.floor(given)).all() and (given >= -len(names)).all() and (given < len(names)).all())
+
+
+def _selected(X: Any, names: Sequence[str]) -> Any:
+    every = X.column_names if hasattr(X, "column_names") else X.columns
+    part = [name for name in every if str(name) in set(names)]
+    return X.select(part) if hasattr(X, "select") and not hasattr(X, "iloc") else X[part]
+
+
+def _as_arrow(X: Any, names: Sequence[str]) -> Any:
+    """Some columns of a table of any library as an Arrow table."""
+    table = _selected(X, names)
+    try:
+        if isinstance(table, pa.Table):
+            return table
+        if hasattr(table, "to_arrow"):  # polars
+            return table.to_arrow()
+        if hasattr(table, "iloc"):  # pandas
+            return pa.Table.from_pandas(table, preserve_index=False).rename_columns(list(map(str, table.columns)))
+        return pa.table(table)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+        raise ValueError(
+            f"Expected columns of numbers, texts or dates, got entries that are neither or of several kinds: {error}. "
+            "Make each column one of these, for example with .astype(str), or drop it."
+        ) from error
 
 
 def _packed(files: list[Any]) -> bool:

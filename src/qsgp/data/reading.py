@@ -95,7 +95,7 @@ def pa_table(files: list[Path], columns: Sequence[str] | None = None, types: Map
             raise ValueError(
                 f"Expected the columns of {files[0]} in {path}, got others: no {lacking}. Use equal files."
             )
-        with _reading(path) as kind:
+        with opening(path) as kind:
             table = _READ[kind](path, columns, types or {})
         _check_columns(path, table.column_names, tables[0].column_names if tables else None, files[0])
         tables.append(table)
@@ -120,7 +120,7 @@ def _text_in_some(tables: list[Any]) -> set[str]:
 
 def schema(path: Path) -> Any:
     """Names and types of the columns, from the beginning of the file; only NPZ is read whole."""
-    with _reading(path) as kind:
+    with opening(path) as kind:
         if kind == "parquet":
             found = parquet.read_schema(path)
         elif kind == "npz":
@@ -155,24 +155,37 @@ def batches(
     """
     for path in files:
         check_names(columns, schema(path).names, path)
-        with _reading(path) as kind:
+        with opening(path) as kind:
             for batch in _BATCHES[kind](path, list(columns), types or {}, rows):
                 for start in range(0, batch.num_rows, rows):
                     yield pa.Table.from_batches([batch.slice(start, rows)]).select(list(columns))
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[str]:
+def opening(path: Path) -> Iterator[str]:
     """The kind of a file by its name; what goes wrong while it is read names the file and the remedy."""
     if pa is None:
         raise ImportError("Reading files needs pyarrow. Run pip install 'qsgp[data]'.")
     kind = READERS.get(path.suffix.lower())
     if kind is None:
         raise ValueError(f"Expected a file ending in {', '.join(READERS)}, got {path.name}. Convert or rename it.")
+    if not path.exists():
+        raise FileNotFoundError(f"Expected {path} to stay while it is read, but it has vanished. Put it back.")
     if path.stat().st_size == 0:
         raise ValueError(f"Expected a {kind} file at {path}, got an empty file. Check that it was written.")
     try:
         yield kind
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"Expected {path} to stay while it is read, but it has vanished. Put it back."
+        ) from error
+    except PermissionError:
+        raise
+    except OSError as error:  # of a part that is damaged, or of the disk
+        raise ValueError(
+            f"Expected a {kind} file at {path}, got one that cannot be read: {str(error).rstrip('. ')}. "
+            "It may be damaged or not have been written to its end: write it anew."
+        ) from error
     except (pa.ArrowInvalid, pa.ArrowKeyError, UnicodeDecodeError) as error:
         text, remedy = str(error).rstrip(". "), "Save it anew, text as UTF-8 (spreadsheets call it CSV UTF-8)."
         if found := re.match(r"In CSV column #(\d+): (?:Row #\d+: )?CSV conversion error to (\w+): (.*)", text):

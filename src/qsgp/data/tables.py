@@ -11,14 +11,16 @@ import numpy as np
 import torch
 
 _SHOWN = 5  # columns named in a message
-_TEXT = re.compile(r"(str\b|string|large_string|utf8|categor|enum|dictionary|text)", re.IGNORECASE)
+_OTHERS = re.compile(
+    r"(str\b|string|large_string|utf8|categor|enum|dictionary|text|date|time|duration|null)", re.IGNORECASE
+)
 _NUMERIC = re.compile(r"(u?int\d|float|double|half|bool|decimal|number|complex|sparse)", re.IGNORECASE)
 LARGEST_INPUT = 1e300
 _LEAST_MEAN_WEIGHT = 0.1  # below this weights are more often shares than counts
 LARGEST_TARGET = 1e150  # its square is still a number
-_ENCODE = (
-    "Drop them, or encode them first, for example with sklearn.preprocessing.OneHotEncoder in a Pipeline "
-    "(dates: as numbers of days)."
+_ENCODE = "Drop them, or turn them into numbers, texts or dates first."
+_AS_TABLE = (
+    "Make it a table, for example with pandas.DataFrame(X): columns of texts and dates are taken as they are there."
 )
 
 
@@ -42,10 +44,22 @@ def as_array_like(table: Any) -> Any:
     if np.ma.isMaskedArray(table) and np.ma.getmaskarray(table).any():
         table = np.ma.filled(np.ma.asarray(table, dtype=np.float64), np.nan)
     if isinstance(table, np.ndarray) and (table.dtype.kind in "mM" or table.dtype.names):
-        raise ValueError(f"Expected columns of numbers, got an array of {table.dtype}. {_ENCODE}")
+        raise ValueError(f"Expected columns of numbers, got an array of {table.dtype}. {_AS_TABLE}")
+    if isinstance(table, np.ndarray) and table.dtype.kind in "OU" and table.ndim == 2:
+        _refuse_texts(table)
     if hasattr(table, "collect") and hasattr(table, "collect_schema"):
         raise ValueError("Expected a table, got a lazy one. Call .collect() first.")
     return table
+
+
+def _refuse_texts(array: np.ndarray) -> None:
+    """An array has one type: its columns of texts cannot be told from slips of the pen."""
+    try:
+        array.astype(np.float64)
+    except (TypeError, OverflowError):  # entries that nobody took for numbers: scikit-learn says what they are
+        return
+    except ValueError as error:
+        raise ValueError(f"Expected an array of numbers, got one with other entries: {error}. {_AS_TABLE}") from error
 
 
 def as_target(y: Any, *, numeric: bool) -> Any:
@@ -56,6 +70,10 @@ def as_target(y: Any, *, numeric: bool) -> Any:
         raise ValueError(f"Expected a list or array of targets, got a {type(y).__name__}. Convert it first.")
     if np.ma.isMaskedArray(y) and np.ma.getmaskarray(y).any():
         _refuse_missing(int(np.ma.getmaskarray(y).sum()), len(y))
+    if isinstance(y, np.ndarray) and y.dtype.kind in "mM":
+        raise ValueError(
+            f"Expected numbers or labels as target, got dates ({y.dtype}). Turn them into numbers of days."
+        )
     if numeric or isinstance(y, torch.Tensor):
         y = as_array_like(y)
         check_types(y)
@@ -67,7 +85,9 @@ def as_target(y: Any, *, numeric: bool) -> Any:
             "Complex data not supported: expected real targets, got complex ones. Pass y.real, for example."
         )
     if values.dtype.kind in "mM":
-        raise ValueError(f"Expected numbers or labels as target, got dates ({values.dtype}). Turn them into numbers.")
+        raise ValueError(
+            f"Expected numbers or labels as target, got dates ({values.dtype}). Turn them into numbers of days."
+        )
     if values.dtype.kind == "O":
         _refuse_missing(sum(map(_is_missing, values.ravel())), len(values))
     if numeric and values.dtype.kind in "OUS":
@@ -106,9 +126,14 @@ def names_of(table: Any) -> list[str]:
     return [str(name) for name in (table.column_names if hasattr(table, "column_names") else table.columns)]
 
 
-def text_columns(table: Any) -> list[Any]:
-    """Columns of texts or categories."""
-    return [name for name, kind in _types(table).items() if _TEXT.match(kind)] if names_of(table) else []
+def types_by_column(table: Any) -> dict[str, str]:
+    """Name -> type of each column of a table, none of an array's; objects are "number" or "text"."""
+    return {str(name): kind.lower() for name, kind in _types(table).items()} if names_of(table) else {}
+
+
+def is_other(kind: str) -> bool:
+    """Texts, categories, dates or nothing: what a table may hold beside numbers."""
+    return _OTHERS.match(kind) is not None
 
 
 def check_types(table: Any, besides: Collection[Any] = ()) -> None:
@@ -118,11 +143,11 @@ def check_types(table: Any, besides: Collection[Any] = ()) -> None:
     if twice:
         raise ValueError(f"Expected every column once, got several called {', '.join(twice)}. Rename or drop them.")
     types = _types(table) if names else {}
-    strange = {name: kind for name, kind in types.items() if not _NUMERIC.match(kind) and name not in besides}
+    strange = {name: kind for name, kind in types.items() if not _NUMERIC.match(kind) and str(name) not in besides}
     if strange:
         listed = ", ".join(f"{name!r} ({kind})" for name, kind in list(strange.items())[:_SHOWN])
         more = f" and {len(strange) - _SHOWN} more" if len(strange) > _SHOWN else ""
-        raise ValueError(f"Expected columns of numbers, got {listed}{more}. {_ENCODE}")
+        raise ValueError(f"Expected columns of numbers, texts or dates, got {listed}{more}. {_ENCODE}")
 
 
 def _types(table: Any) -> dict[Any, str]:
@@ -140,30 +165,33 @@ def _types(table: Any) -> dict[Any, str]:
     }
 
 
-def check_known(X: np.ndarray, what: str, names: Any = None, *, target: bool = False) -> None:
-    """No missing and no infinite value; else how many, in which columns, and what to do."""
+def check_known(X: np.ndarray, what: str, names: Any = None, *, target: bool = False, gaps: bool = False) -> None:
+    """No infinite value, no missing one unless there may be ``gaps``; else how many, in which columns, what to do."""
     if X.dtype.kind not in "fc" or _all_finite(X):
         return
     columns = X[:, None] if X.ndim == 1 else X
     missing, infinite = np.isnan(columns).sum(0), np.isinf(columns).sum(0)
-    kinds = [(missing, "missing values (NaN)"), (infinite, "infinity values")]
-    count, kind = next(found for found in kinds if found[0].any())
+    kinds = (
+        [(infinite, "infinity values")] if gaps else [(missing, "missing values (NaN)"), (infinite, "infinity values")]
+    )
+    count, kind = next((found for found in kinds if found[0].any()), (missing, ""))
+    if not kind:
+        return
     where = np.flatnonzero(count)
     label = (lambda c: repr(str(names[c]))) if names is not None else (lambda c: str(c))
     listed = ", ".join(f"{label(c)} ({count[c]})" for c in where[:_SHOWN])
     more = f" and {len(where) - _SHOWN} more" if len(where) > _SHOWN else ""
     place = f"in columns {listed}{more}" if X.ndim == 2 else f"({count[0]} of {len(X)})"
-    fill = "Put sklearn.impute.SimpleImputer before the model in a Pipeline, or drop these rows or columns."
+    fill = "Replace them by finite numbers, or leave them missing (NaN)."
     if target:
         fill = "Drop the rows whose target is not known."
-    elif kind.startswith("inf"):
-        fill = "Replace them by finite numbers, or drop these rows."
     raise ValueError(f"Expected finite numbers in {what}, got {kind} {place}. {fill}")
 
 
 def check_inputs(X: np.ndarray, names: Any) -> None:
-    check_known(X, "X", names)
-    if X.dtype == np.float64 and max(X.max(initial=0), -X.min(initial=0)) > LARGEST_INPUT:
+    """No infinite input and none that is too large; NaN is one that is not known."""
+    check_known(X, "X", names, gaps=True)
+    if X.dtype == np.float64 and max(np.nanmax(X, initial=0), -np.nanmin(X, initial=0)) > LARGEST_INPUT:
         raise ValueError(f"Expected inputs of at most {LARGEST_INPUT}, got larger ones. Rescale the columns.")
 
 

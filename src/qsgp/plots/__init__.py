@@ -10,6 +10,7 @@ except ImportError as error:
     raise ImportError("Pictures need matplotlib. Run pip install 'qsgp[plots]'.") from error
 
 from qsgp.evaluation import Classification, Regression, evaluate, largest_surprises
+from qsgp.plots.categories import category_slice
 from qsgp.plots.classes import confusion_matrix, reliability_diagram, roc_curves
 from qsgp.plots.inputs import input_relevance, residuals, slice_plot
 from qsgp.plots.numbers import calibration_curve, coverage_by_deciles, pit_histogram, predicted_against_observed
@@ -19,6 +20,7 @@ __all__ = [
     "Classification",
     "Regression",
     "calibration_curve",
+    "category_slice",
     "confusion_matrix",
     "coverage_by_deciles",
     "evaluate",

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from qsgp.evaluation import groups, input_names, plain_arrays, relevance
+from qsgp.evaluation import Encoded, groups, input_names, relevance
 from qsgp.plots.drawing import DOTS, axes, regression, some_rows
 
 Array = np.ndarray
@@ -18,13 +17,19 @@ _BAND = 0.95
 
 
 def input_relevance(
-    model: Any, *, columns: Sequence[int] | None = None, most: int = 12, ax: Axes | None = None
+    model: Any,
+    *,
+    columns: Sequence[int] | None = None,
+    names: Sequence[str] | None = None,
+    most: int = 12,
+    ax: Axes | None = None,
 ) -> Axes:
     """1 / lengthscale of the ``most`` relevant inputs, each measured in its own deviations; the largest on top.
 
     ``columns`` leaves others out, such as those that were constant in training: nothing has taught their lengthscale.
+    ``names`` are shown in place of those of the inputs.
     """
-    values, names, ax = relevance(model), input_names(model), axes(ax)
+    values, names, ax = relevance(model), names or input_names(model), axes(ax)
     among = np.arange(len(values)) if columns is None else np.asarray(columns, dtype=int)
     order = among[np.argsort(-values[among], kind="stable")[:most]][::-1]
     ax.barh(np.arange(len(order)), values[order], 0.7, color="C0", alpha=0.85)
@@ -51,7 +56,8 @@ def residuals(
     ax.plot(x[rows], found.residual[rows], **DOTS)
     ax.axhline(0, color="C1", linewidth=1)
     if len(x) >= 100:
-        parts = groups(x, 20, 50)
+        parts = [part[~np.isnan(x[part])] for part in groups(x, 20, 50)]
+        parts = [part for part in parts if len(part)]
         ax.plot([x[part].mean() for part in parts], [found.residual[part].mean() for part in parts], "--", color="C2")
     _label(ax, name)
     ax.set_ylabel("observed - predicted")
@@ -67,22 +73,21 @@ def slice_plot(
     not know of it. More classes: the probabilities of the six that move most.
     """
     ax = axes(ax)
-    with plain_arrays():
-        rows = model.prepare_inputs(X).astype(float)
+    rows = model.prepare_inputs(X).astype(float)
     position = which(model, column)
-    low, high = np.quantile(rows[:, position], [0.005, 0.995])
+    low, high = np.nanquantile(rows[:, position], [0.005, 0.995])
     line = np.linspace(low, high, _GRID)
-    grid = np.tile(np.median(rows, 0) if around is None else np.asarray(around, dtype=float), (_GRID, 1))
+    grid = np.tile(np.nanmedian(rows, 0) if around is None else np.asarray(around, dtype=float), (_GRID, 1))
     grid[:, position] = line
-    with plain_arrays():
-        if hasattr(model, "classes_"):
-            _class_curves(model, line, grid, ax)
-        else:
-            mean, band = model.predict(grid), interval(model, grid)
-            mean, lower, upper = (np.reshape(part, (_GRID, -1))[:, output] for part in (mean, *band))
-            ax.fill_between(line, lower, upper, color="C0", alpha=0.25, linewidth=0)
-            ax.plot(line, mean, color="C0")
-            ax.set_ylabel("predicted y")
+    ready = Encoded(grid)
+    if hasattr(model, "classes_"):
+        _class_curves(model, line, ready, ax)
+    else:
+        mean, band = model.predict(ready), interval(model, ready)
+        mean, lower, upper = (np.reshape(part, (_GRID, -1))[:, output] for part in (mean, *band))
+        ax.fill_between(line, lower, upper, color="C0", alpha=0.25, linewidth=0)
+        ax.plot(line, mean, color="C0")
+        ax.set_ylabel("predicted y")
     _label(ax, input_names(model)[position])
     return ax
 
@@ -93,7 +98,7 @@ def _label(ax: Axes, name: str) -> None:
     ax.xaxis.set_major_locator(MaxNLocator(4))
 
 
-def interval(model: Any, X: Float64[Array, "n d"]) -> tuple[Array, Array]:
+def interval(model: Any, X: Any) -> tuple[Array, Array]:
     """The 95 % interval; the model's own where it was recalibrated on too few rows to promise as much."""
     if model.calibration_ is not None and model.calibration_.n < _BAND / (1 - _BAND):
         lower, upper = model.predict_quantiles(X, [(1 - _BAND) / 2, (1 + _BAND) / 2])
@@ -102,7 +107,7 @@ def interval(model: Any, X: Float64[Array, "n d"]) -> tuple[Array, Array]:
     return lower, upper
 
 
-def _class_curves(model: Any, line: Array, grid: Array, ax: Axes) -> None:
+def _class_curves(model: Any, line: Array, grid: Encoded, ax: Axes) -> None:
     probability, room = model.predict_proba(grid), 0.0
     if len(model.classes_) == 2:
         ends = model.predict_proba_quantiles(grid, [(1 - _BAND) / 2, (1 + _BAND) / 2])
