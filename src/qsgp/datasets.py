@@ -97,6 +97,9 @@ class Dataset:
     y_test: Shaped[np.ndarray, " t"]
 
 
+_ARRAYS = {"X", "y", "test_mask", "X_train", "y_train", "X_test", "y_test"}
+
+
 def load(name: str, split: int = 0) -> Dataset:
     """Split ``split`` of the set ``name``, neither centred nor scaled (see `standardise`).
 
@@ -106,7 +109,7 @@ def load(name: str, split: int = 0) -> Dataset:
     """
     name = ALIASES.get(name, name)
     with np.load(_find(name), allow_pickle=False) as file:
-        arrays = {key: file[key] for key in file.files}
+        arrays = {key: file[key] for key in file.files if key in _ARRAYS}  # others may hold names as objects
     masks = arrays.get("test_mask")
     _check_split(name, split, 1 if masks is None else len(masks))
     if masks is None:

@@ -4,9 +4,7 @@ A model predicts every row once; all the rest is arithmetic on arrays, which may
 """
 
 import math
-import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +14,10 @@ from jaxtyping import Float64, Int64, Shaped
 from scipy.stats import binom
 
 from qsgp import metrics
+from qsgp.data.encoding import Encoded as Encoded
 from qsgp.data.tables import as_target
 from qsgp.interfaces import Numeric
-from qsgp.likelihoods import BY_NAME, Gaussian
+from qsgp.likelihoods import Gaussian
 
 Array = np.ndarray
 _LEAST_DEVIATION = 1e-150  # its square is still a number
@@ -172,22 +171,18 @@ def evaluate(model: Any, X: Any, y: Any, *, output: int = 0) -> Evaluation:
 
 
 def evaluate_all(model: Any, X: Shaped[Array, "n d"], y: Any) -> list[Evaluation]:
-    """One evaluation for every output of a regressor, a single one for a classifier; ``X`` has been checked."""
+    """One evaluation for every output of a regressor, a single one for a classifier; ``X`` comes from
+    `prepare_inputs`."""
     numeric = not hasattr(model, "classes_")
     given = as_target(y, numeric=numeric)
     if len(given) != len(X):
         raise ValueError(f"Expected one target for each of the {len(X)} rows of X, got {len(given)}. Check y.")
     if not numeric:
         label = model.class_codes(given).astype(np.int64)
-        with plain_arrays():
-            return [Classification(label, model.predict_proba(X), np.asarray(model.classes_))]
-    with plain_arrays():
-        mean, deviation = (np.asarray(part).reshape(len(X), -1) for part in model.predict(X, return_std=True))
+        return [Classification(label, model.predict_proba(Encoded(X)), np.asarray(model.classes_))]
     Y = given.astype(np.float64).reshape(len(X), -1)
-    if Y.shape != mean.shape:
-        raise ValueError(f"Expected {mean.shape[1]} targets for every row, got {Y.shape[1]}. Check y.")
-    noise = np.ravel(model.noise_variance_)
-    return [_judged(model, Y[:, o], mean[:, o], deviation[:, o], float(noise[o])) for o in range(mean.shape[1])]
+    found = {name: np.reshape(values, Y.shape) for name, values in model.assess(Encoded(X), given).items()}
+    return [_judged(model, Y[:, o], {name: values[:, o] for name, values in found.items()}) for o in range(Y.shape[1])]
 
 
 def joined(parts: Iterable[Evaluation]) -> Evaluation:
@@ -200,24 +195,15 @@ def joined(parts: Iterable[Evaluation]) -> Evaluation:
     return Regression(**{name: np.concatenate([getattr(part, name) for part in found]) for name in vars(first)})
 
 
-def _judged(model: Any, y: Array, mean: Array, deviation: Array, noise: float) -> Regression:
-    tensor = torch.tensor(noise, dtype=torch.float64)
-    law = BY_NAME[model.likelihood_].of_noise(tensor)
-    found = Regression.of(y, mean, deviation, law)
+def _judged(model: Any, y: Array, law: dict[str, Array]) -> Regression:
+    central = np.abs(2 * law["cdf"] - 1)
+    found = Regression(y, law["mean"], law["std"], law["cdf"], law["log_density"], central, law["crps"])
     if model.calibration_ is None:
         return found
     # Conformal intervals: their coverage is the rank of the score among those of the calibration rows.
     scores = model.calibration_.scores.numpy()
-    rank = np.searchsorted(scores, np.abs(found.residual) / found.deviation) + 0.5
+    rank = np.searchsorted(scores, np.abs(law["deviations_off"])) + 0.5
     return Regression(**{**vars(found), "central": rank / (len(scores) + 1)})
-
-
-@contextmanager
-def plain_arrays() -> Iterator[None]:
-    """A model fitted on a data frame may be asked about arrays: the columns have been checked or are our own."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "X does not have valid feature names")
-        yield
 
 
 def area(positive: Shaped[Array, " n"], score: Float64[Array, " n"]) -> float:
@@ -259,9 +245,9 @@ def relevance(model: Any) -> Float64[Array, " d"]:
 
 
 def input_names(model: Any) -> list[str]:
-    """The columns of the data frame of ``fit``, or x0, x1, ..."""
-    named = getattr(model, "feature_names_in_", None)
-    return [str(name) for name in named] if named is not None else [f"x{j}" for j in range(model.n_features_in_)]
+    """Of the model's inputs: columns of the table of ``fit`` or what was made of them, or x0, x1, ..."""
+    names: list[str] = model.input_names_
+    return names
 
 
 def groups(values: Float64[Array, " n"], most: int = 10, least_rows: int = 10) -> list[Int64[Array, " g"]]:

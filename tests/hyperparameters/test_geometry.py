@@ -57,6 +57,7 @@ def test_a_wave_across_the_axes_gets_a_metric() -> None:
     assert math.degrees(math.acos(float((first @ w).abs().clamp(max=1)))) < 2
 
 
+@pytest.mark.slow
 def test_effects_of_single_inputs_get_no_metric_that_is_surely_wrong() -> None:
     """Steps along the axes: the Laplacian is part of what is chosen."""
     x = normals(700, 3)

@@ -89,7 +89,7 @@ def test_without_a_trend_or_time_nothing_is_tried(monkeypatch):
 def test_many_blocks_are_accelerated(monkeypatch):
     monkeypatch.setattr("qsgp.hyperparameters.trend.trend", lambda *_: -0.1)
     many = [trial.rmse for trial in found(rough(4000), kernel(2.0), block=25)[1]]
-    monkeypatch.setattr("qsgp.solvers.dual.MANY_BLOCKS", math.inf)
+    monkeypatch.setattr("qsgp.solvers.system.MANY_BLOCKS", math.inf)
     plain = [trial.rmse for trial in found(rough(4000), kernel(2.0), block=25)[1]]
     assert many == pytest.approx(plain, rel=0.3) and many != pytest.approx(plain, rel=1e-3)
 
@@ -132,6 +132,7 @@ def test_training_follows_the_trend_where_rows_are_many():
     assert many.history[-1]["rmse"] < few.history[-1]["rmse"]
 
 
+@pytest.mark.slow
 def test_several_outputs_and_weights_follow_it_too():
     found = trained(200, outputs=2)
     assert [record["phase"] for record in found.history[1:3]] == ["lengthscales"] * 2

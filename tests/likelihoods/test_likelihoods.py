@@ -12,7 +12,7 @@ from scipy.stats import laplace, norm
 from torch import Tensor
 
 from qsgp.interfaces import Likelihood
-from qsgp.likelihoods import BY_NAME, Gaussian, LabelsAsNumbers, Laplace, Logistic, sufficient_points
+from qsgp.likelihoods import BY_NAME, Gaussian, LabelsAsNumbers, Laplace, Logistic, Mixture, sufficient_points
 from qsgp.likelihoods.laplace import expected_absolute
 from qsgp.likelihoods.logistic import jaakkola_jordan
 from qsgp.likelihoods.quadrature import gauss_hermite
@@ -57,7 +57,8 @@ def kink_of(site: Likelihood, y: float) -> float:
 
 
 def test_every_registered_likelihood_is_tested_and_builds_with_defaults() -> None:
-    assert set(BY_NAME) == {*SITES, LabelsAsNumbers.name}  # that one is tested in models/test_log_odds
+    # these two are tested in models/test_log_odds and test_mixture
+    assert set(BY_NAME) == {*SITES, LabelsAsNumbers.name, Mixture.name}
     assert all(isinstance(build(), Likelihood) for build in BY_NAME.values())
 
 

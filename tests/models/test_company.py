@@ -89,6 +89,7 @@ def test_rows_of_other_sizes_are_computed_apart_on_a_gpu(monkeypatch: pytest.Mon
     wanted, draws, calls, whole = model.predict(X, return_std=True), model.sample_y(X, 2), [], ClosedForm.latent
     monkeypatch.setattr(ClosedForm, "latent", lambda self, x: calls.append(len(x)) or whole(self, x))
     monkeypatch.setattr(QSGPRegressor, "_device", "cuda")
+    monkeypatch.setattr(QSGPRegressor, "_single", True)
     monkeypatch.setattr("qsgp.memory.budget", lambda *_: 10**9)
     np.testing.assert_allclose(model.predict(X, return_std=True), wanted, rtol=1e-10)
     np.testing.assert_allclose(model.sample_y(X, 2), draws, rtol=1e-10)

@@ -106,6 +106,7 @@ def ring(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return X, np.where(rng.random(n) < 0.1, rng.integers(0, 3, n), y)
 
 
+@pytest.mark.slow
 def test_many_labels_are_learned_and_their_probabilities_kept(tmp_path) -> None:
     X, y = ring(3400, 0)
     X_new, y_new = ring(2000, 1)

@@ -8,8 +8,8 @@ from qsgp.kernels import SquaredExponential, hyperparameters
 from qsgp.likelihoods import Gaussian, Laplace, Logistic
 from qsgp.posteriors.posteriors import ClosedForm
 from qsgp.solvers.closed_form import Sites, solve, variance_at_data
-from qsgp.solvers.dual import System
 from qsgp.solvers.row_sites import RowSites, quadratic_sites
+from qsgp.solvers.system import System
 
 DOUBLE = torch.float64
 
@@ -82,9 +82,9 @@ def test_laplace_sites_lead_to_the_closed_form():
     for _ in range(60):
         linear, precision = torch.zeros(len(x), dtype=DOUBLE), 1 / sites.noise[:, 0]
         solved = solve(Gram, Sites(linear.sum(), linear, precision))
-        f = system.values(rows)
-        system.solve(rows, f, sites.right(rows, f, variance_at_data(solved, Gram.diagonal())[:, None]))
-    torch.testing.assert_close(system.values(rows), exact.latent(x)[0], rtol=1e-4, atol=1e-4)
+        f = system.values(system.block(rows))
+        system.solve(system.block(rows), f, sites.right(rows, f, variance_at_data(solved, Gram.diagonal())[:, None]))
+    torch.testing.assert_close(system.values(system.block(rows)), exact.latent(x)[0], rtol=1e-4, atol=1e-4)
 
 
 def test_logistic_sites_end_at_the_optimum_of_the_variational_objective():
@@ -95,9 +95,9 @@ def test_logistic_sites_end_at_the_optimum_of_the_variational_objective():
     system = System(kernel, x, sites.noise, torch.zeros_like(Y), sites.group)
     rows, variance = torch.arange(len(x)), torch.full_like(Y, 0.7)
     for _ in range(80):
-        f = system.values(rows)
-        system.solve(rows, f, sites.right(rows, f, variance))
-    f = system.values(rows).requires_grad_()
+        f = system.values(system.block(rows))
+        system.solve(system.block(rows), f, sites.right(rows, f, variance))
+    f = system.values(system.block(rows)).requires_grad_()
     value = (weight[:, None] * Logistic().expected_log_site(Y, f, variance.sqrt())).sum()
     (slope,) = torch.autograd.grad(value, f)
     torch.testing.assert_close(system.A, slope, rtol=1e-4, atol=1e-5)

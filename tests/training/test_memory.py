@@ -116,7 +116,7 @@ print(model.memory_, fitted, peak - before)
     ("n", "limit", "features"),
     [
         (2000, "120MB", "auto"),
-        (20_000, "200MB", "50000"),
+        pytest.param(20_000, "200MB", "50000", marks=pytest.mark.slow),
         pytest.param(2000, "1GB", "auto", marks=pytest.mark.slow),
         pytest.param(300_000, "300MB", "auto", marks=pytest.mark.slow),
         pytest.param(6000, "500MB", "dual", marks=pytest.mark.slow),

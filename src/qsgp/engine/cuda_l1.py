@@ -1,6 +1,6 @@
 """K(X, Z) V of the Laplacian kernel on an NVIDIA GPU: blocks of both point sets handed to the Triton kernel.
 
-Tested under Triton's interpreter; it has not run on a GPU yet, so its tiles are those of `cuda_kernels`, not measured.
+Its tiles are those of `cuda_kernels`; others were not tried.
 """
 
 # mypy: disable-error-code="import-not-found, import-untyped"

@@ -49,17 +49,17 @@ def l1_product(
         total = tl.zeros((M, COLUMNS), tl.float32)
     for start in range(begin, stop, N):
         at = start + tl.arange(0, N)
-        value = exp2(-_distances(X, rows, Z, at, factor, d, stride_x, stride_z, CAREFUL), HARDWARE)
+        q = _distances(X, rows, Z, at, factor, d, stride_x, stride_z, CAREFUL)
         if COLUMNS == 1:
-            total += value * tl.load(V + at)[None, :]
-        else:
-            high, low = halves(value)
+            total += exp2(-q, HARDWARE) * tl.load(V + at)[None, :]
+        else:  # 2^15 times as large: of many inputs values are small, and halves end at 2^-24
+            high, low = halves(exp2(15.0 - q, HARDWARE))
             v_at = V + at[:, None] * COLUMNS + column[None, :]
             total += add_columns(tl.zeros((M, COLUMNS), tl.float32), high, low, v_at, plane, FAST)
     target = tl.program_id(1).to(tl.int64) * n + rows
     if COLUMNS == 1:
         tl.store(out + target, tl.sum(total, 1), mask=inside)
     else:
-        unscale = (1.0 / column_scale(column_peak, column, columns))[None, :]
+        unscale = (1.0 / (32768.0 * column_scale(column_peak, column, columns)))[None, :]
         at = out + target[:, None] * columns + column[None, :]
         tl.store(at, total * unscale, mask=inside[:, None] & (column < columns)[None, :])

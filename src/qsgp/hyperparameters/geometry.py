@@ -17,10 +17,19 @@ from qsgp.kernels import Mapped, SpectralSum
 from qsgp.solvers.closed_form import Effort
 
 ROUNDS = 2  # of learning a metric: most of the gain comes with the first
-FORMULAS_TURNED = 2  # the best of them, in the last round
-SUMS = 2
-CONTENDERS = 2  # of all kernels, beside the best plain one
 _EFFORT = Effort(16, 1e-4)
+
+
+class Breadth(NamedTuple):
+    """How many are looked at: formulas in the last metric, formulas with a second term, and contenders of all these
+    beside the best plain one."""
+
+    turned: int
+    sums: int
+    contenders: int
+
+
+FEW, EVERY = Breadth(2, 2, 2), Breadth(4, 4, 6)  # what a CPU has time for; a GPU tries all
 
 
 class Making(NamedTuple):
@@ -31,6 +40,7 @@ class Making(NamedTuple):
     on_rows: OnRows
     points: int
     known: int
+    breadth: Breadth = FEW
 
 
 def chosen(found: list[Found], making: Making, asked: Asked) -> list[Found]:
@@ -44,9 +54,9 @@ def chosen(found: list[Found], making: Making, asked: Asked) -> list[Found]:
     if asked.sum_of:
         return making.on_rows([_sum_of(asked.sum_of, _ordered(full or turned + found) + found)], making.points, _EFFORT)
     both = _ordered(turned + found)
-    summed = _ordered(making.on_rows(_sums(both), making.points, _EFFORT)) if asked.sums else []
+    summed = _ordered(making.on_rows(_sums(both, making.breadth.sums), making.points, _EFFORT)) if asked.sums else []
     made = _ordered(full + [each for each in summed if has_metric(each)]) if full else _ordered(both + summed)
-    best = made[:CONTENDERS] or found
+    best = made[: making.breadth.contenders] or found
     return best + [each for each in made if is_plain(each) and each not in best][:1]
 
 
@@ -72,7 +82,7 @@ def _turned(found: list[Found], making: Making) -> list[Found]:
         if not best or best[0].likelihood.noise_variance is None or rows.x.shape[1] < 2:
             return turned
         where = directions(best[0].kernel, best[0].likelihood, rows)
-        few = 1 if number + 1 < ROUNDS else FORMULAS_TURNED
+        few = 1 if number + 1 < ROUNDS else making.breadth.turned
         starts = [Found(where.mapped(_inner(each)), best[0].likelihood) for each in found[:few]]
         searched = _ordered(making.on_rows(starts, making.points, _EFFORT))
         if not searched:
@@ -81,14 +91,14 @@ def _turned(found: list[Found], making: Making) -> list[Found]:
     return turned
 
 
-def _sums(found: list[Found]) -> list[Found]:
+def _sums(found: list[Found], most: int) -> list[Found]:
     """The best kernels of a distance, each beside the best that acts along the axes."""
     along = [each for each in found if not radial(each)]
     around: dict[str, Found] = {}
     for each in found:
         if radial(each):
             around.setdefault(formula(each.kernel)[0], each)
-    return [_sum((each, along[0])) for each in list(around.values())[:SUMS] if along]
+    return [_sum((each, along[0])) for each in list(around.values())[:most] if along]
 
 
 def _sum_of(names: Sequence[str], found: list[Found]) -> Found:

@@ -7,13 +7,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from qsgp.interfaces import Kernel, Likelihood
-from qsgp.kernels import Mapped, SpectralSum, Tied
+from qsgp.kernels import Mapped, SpectralSum, Tied, WithLevels
 
 
 def lengthscale_prior(kernel: Kernel, likelihood: Likelihood | None = None) -> Float[Tensor, ""]:
     """Of tables beyond the closed form; whatever the noise."""
     if isinstance(kernel, Tied):
         return -0.5 * (kernel.log_scale / 1.5).square()
+    if isinstance(kernel, WithLevels):
+        return lengthscale_prior(kernel.smooth)
     if isinstance(kernel, SpectralSum):
         return torch.stack([lengthscale_prior(term) for term in kernel.kernels]).sum()
     if isinstance(kernel, Mapped):

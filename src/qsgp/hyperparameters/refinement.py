@@ -19,8 +19,9 @@ from qsgp.hyperparameters.prior import is_lengthscale, log_density_of_lengthscal
 from qsgp.hyperparameters.slopes import slopes
 from qsgp.interfaces import Parameters, SpectralKernel
 from qsgp.paper.optimisers import Moments, adam
-from qsgp.solvers.dual import System, shuffled, spectral
+from qsgp.solvers.dual import shuffled, spectral
 from qsgp.solvers.pathwise import noise_draws, prior_draws
+from qsgp.solvers.system import System
 
 _DRAWS = 8
 _WARM = 2  # epochs before the first step: slopes of an unsolved system mislead
@@ -63,7 +64,7 @@ def refine(
         for some in shuffled(n, block, seed * 1_000_003 + epoch, x.device):
             own = system.noise[some]
             draws = prior_draws(system.kernel, x[some], _DRAWS, seed) + own.sqrt() * e[some]
-            system.visit(some, torch.cat([Y[some], draws], 1))
+            system.visit(system.block(some), torch.cat([Y[some], draws], 1))
             if halt():
                 break
             if epoch < _WARM:

@@ -7,6 +7,7 @@ integrated out. What is left is a Student t: strong near equal lengthscales, wea
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -34,6 +35,7 @@ LEVELS = 10  # distinct targets at least, of which equal steps are taken for rou
 
 P = TypeVar("P", Kernel, Likelihood)
 _IN_A_HURRY = 4.0  # seconds
+_LAST_RATES = 3  # evaluations, the fastest of which tells how long the next one takes
 _SMALL_ROWS = 200  # an evaluation on few rows takes as long as if there were so many more
 
 
@@ -43,10 +45,11 @@ class Watch:
 
     halt: Callable[[], bool] = lambda: False
     left: Callable[[], float] = lambda: math.inf
-    _rate: float = field(default=0.0, init=False)
+    _rates: deque[float] = field(default_factory=lambda: deque(maxlen=_LAST_RATES), init=False)
 
     def allows(self, rows: int, evaluations: int = 1) -> bool:
-        return not self.halt() and self.left() > evaluations * self._rate * (rows + _SMALL_ROWS) ** 3
+        rate = min(self._rates, default=0.0)  # the first evaluation of a kernel may compile something
+        return not self.halt() and self.left() > evaluations * rate * (rows + _SMALL_ROWS) ** 3
 
     def within(self, share: float) -> "Watch":
         """That of a part of the work, which may take this share of the time."""
@@ -54,7 +57,7 @@ class Watch:
         if math.isinf(after):
             return self
         part = Watch(lambda: self.halt() or self.left() <= after, lambda: self.left() - after)
-        part._rate = self._rate
+        part._rates = self._rates
         return part
 
     def over(self, rows: int, others: int = 0) -> Callable[[], bool]:
@@ -67,7 +70,7 @@ class Watch:
         def stop() -> bool:
             now = time.monotonic()
             if asked:
-                self._rate = (now - asked[0]) / (rows + _SMALL_ROWS) ** 3
+                self._rates.append((now - asked[0]) / (rows + _SMALL_ROWS) ** 3)
             asked[:] = [now]
             return not self.allows(rows) or self.left() < after
 

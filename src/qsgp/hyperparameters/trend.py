@@ -19,8 +19,10 @@ from qsgp.data.rows import Rows
 from qsgp.hyperparameters.prior import is_lengthscale, lengthscale_prior
 from qsgp.interfaces import SpectralKernel
 from qsgp.likelihoods import Gaussian
+from qsgp.ranks import ALONE, Ranks
 from qsgp.solvers.closed_form import Effort, fit_hyperparameters
-from qsgp.solvers.dual import Ahead, System, averaged, spectral
+from qsgp.solvers.dual import averaged, spectral
+from qsgp.solvers.system import Ahead, System
 
 MANY_MORE = 16  # times the rows of the evidence, from which on it pays to look
 APART = 4  # the evidence of all of some rows is compared with that of one in so many
@@ -45,6 +47,7 @@ class Trying:
     block: int
     seed: int
     halt: Callable[[], bool] = lambda: False
+    ranks: Ranks = ALONE
 
 
 def followed(
@@ -59,18 +62,25 @@ def followed(
 
     ``learned``: rows from whose evidence the trend is taken, and rows from whose evidence the kernel came.
     """
-    some = known.n // PART
-    part, judges = known.take(slice(some)), known.take(slice(some, some + JUDGES))
-    power = trend(kernel, likelihood, known.take(slice(learned[0])), trying.halt)
+    ranks = trying.ranks
+    n = int(ranks.total(torch.tensor(known.n)))
+    some, judges = n // PART, _collected(ranks, known, n // PART, min(n, n // PART + JUDGES))
+    mine, first = ranks.mine(some), _collected(ranks, known, 0, min(n, learned[0]))
+    power = ranks.on_first(lambda: trend(kernel, likelihood, first, trying.halt))
     trials: list[Trial] = []
     for factor in (1.0, (some / learned[1]) ** power) if power else ():
-        trial = tried(scaled(kernel, factor), part, noise[:some], judges, trying)
+        trial = tried(scaled(kernel, factor), known.take(slice(mine)), noise[:mine], judges, trying)
         if trial is None:
             return kernel, trials
         trials.append(trial)
-    if not trials or not surely_less(trials[1].squares, trials[0].squares, judges.weight):
+    if not trials or not ranks.agreed(surely_less(trials[1].squares, trials[0].squares, judges.weight)):
         return kernel, trials
-    return scaled(kernel, (known.n / learned[1]) ** power), trials
+    return scaled(kernel, (n / learned[1]) ** power), trials
+
+
+def _collected(ranks: Ranks, known: Rows, begin: int, end: int) -> Rows:
+    every = torch.arange(begin, end, device=known.x.device)
+    return Rows(*(ranks.collected(part, every) for part in known))
 
 
 def trend(kernel: SpectralKernel, sites: Gaussian, rows: Rows, halt: Callable[[], bool]) -> float:
@@ -104,13 +114,15 @@ def tried(
     kernel: SpectralKernel, known: Rows, noise: Float[Tensor, "n one"], others: Rows, trying: Trying
 ) -> Trial | None:
     """The mean that these rows give with ``kernel``, and how it predicts others; None when there was no time."""
-    A = torch.zeros_like(known.Y)
-    system = System(kernel, known.x, noise, A, None, Ahead.wanted(A, known.n / trying.block))
+    A, ranks = torch.zeros_like(known.Y), trying.ranks
+    n = int(ranks.total(torch.tensor(known.n)))
+    system = System(kernel, known.x, noise, A, None, Ahead.wanted(A, n / trying.block), ranks)
     solution = averaged(system, known.Y, block=trying.block, epochs=EPOCHS, seed=trying.seed, halt=trying.halt)
     if solution is None:
         return None
     x_other, Y_other, weight = others
-    squares = (kernel.product(x_other, known.x, solution[0]) - Y_other).double().square().mean(1)
+    mean = ranks.total(kernel.product(x_other, known.x, solution[0]))
+    squares = (mean - Y_other).double().square().mean(1)
     return Trial(kernel, squares, float(weight.to(squares) @ squares / weight.sum()) ** 0.5)
 
 

@@ -6,6 +6,7 @@ From outside the library `register` does the same as a decorator.
 from qsgp.kernels.compose import Product, Sum
 from qsgp.kernels.gram import gram
 from qsgp.kernels.laplacian import Laplacian
+from qsgp.kernels.levels import WithLevels
 from qsgp.kernels.mapped import Mapped
 from qsgp.kernels.matern import Matern12, Matern32, Matern52
 from qsgp.kernels.registry import BY_NAME, factorising, register
@@ -36,6 +37,7 @@ __all__ = [
     "SquaredExponential",
     "Sum",
     "Tied",
+    "WithLevels",
     "factorising",
     "gram",
     "hyperparameters",

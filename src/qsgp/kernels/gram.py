@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from qsgp.interfaces import Kernel
+from qsgp.kernels.levels import WithLevels
 from qsgp.kernels.mapped import Mapped
 from qsgp.kernels.spectral_sum import SpectralSum
 from qsgp.kernels.tied import Tied
@@ -26,6 +27,8 @@ def gram(kernel: Kernel, x: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
     """
     if isinstance(kernel, SpectralSum):
         return reduce(add, (gram(term, x) for term in kernel.kernels))
+    if isinstance(kernel, WithLevels):
+        return gram(kernel.smooth, kernel.numbers(x)) + kernel.same(x, x)
     if isinstance(kernel, Mapped):
         return gram(kernel.kernel, kernel.mapped(x))
     inner: Any = kernel.kernel if isinstance(kernel, Tied) else kernel

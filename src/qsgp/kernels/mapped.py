@@ -72,5 +72,8 @@ class Mapped:
         return self.kernel.degrees == 1 or getattr(self.kernel, "heavy", False)
 
     def frequencies(self, seed: int, index: Int[Tensor, " p"]) -> Float64[Tensor, "p d"]:
-        own = self.kernel.frequencies(seed, index) / self.kernel.lengthscale.detach().double()
-        return own @ self.map.double().mT
+        return self.in_inputs(self.kernel.frequencies(seed, index))
+
+    def in_inputs(self, own: Float64[Tensor, "p k"]) -> Float64[Tensor, "p d"]:
+        """Frequencies of ``kernel`` as those of the inputs in front of the map."""
+        return own / self.kernel.lengthscale.detach().double() @ self.map.double().mT

@@ -59,8 +59,11 @@ class SpectralSum(Sum):
         return any(kernel.degrees == 1 or getattr(kernel, "heavy", False) for kernel in self.kernels)
 
     def frequencies(self, seed: int, index: Int[Tensor, " p"]) -> Float64[Tensor, "p d"]:
+        each = [kernel.frequencies(seed, index) / kernel.lengthscale.detach().double() for kernel in self.kernels]
+        return torch.stack(each)[self.chosen(seed, index), torch.arange(len(index), device=index.device)]
+
+    def chosen(self, seed: int, index: Int[Tensor, " p"]) -> Int[Tensor, " p"]:
+        """The term that each frequency belongs to."""
         shares = torch.stack([kernel.variance.detach().double() for kernel in self.kernels]).cumsum(0)
         uniform = 0.5 + 0.5 * torch.erf(normals(seed, index, 1, stream=_STREAM)[:, 0] / 2**0.5)
-        chosen = torch.searchsorted(shares[:-1] / shares[-1], uniform)
-        each = [kernel.frequencies(seed, index) / kernel.lengthscale.detach().double() for kernel in self.kernels]
-        return torch.stack(each)[chosen, torch.arange(len(index), device=index.device)]
+        return torch.searchsorted(shares[:-1] / shares[-1], uniform)

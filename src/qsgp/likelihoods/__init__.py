@@ -6,10 +6,11 @@ From outside the library `register` does the same as a decorator.
 from qsgp.likelihoods.gaussian import Gaussian
 from qsgp.likelihoods.laplace import Laplace
 from qsgp.likelihoods.logistic import Logistic, sufficient_points
+from qsgp.likelihoods.mixture import Mixture
 from qsgp.likelihoods.numbers import LabelsAsNumbers
 from qsgp.likelihoods.registry import BY_NAME, first_guess, names, register
 
-for _likelihood in (Gaussian, Laplace, Logistic, LabelsAsNumbers):
+for _likelihood in (Gaussian, Laplace, Logistic, LabelsAsNumbers, Mixture):
     register(_likelihood)
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "LabelsAsNumbers",
     "Laplace",
     "Logistic",
+    "Mixture",
     "first_guess",
     "names",
     "register",

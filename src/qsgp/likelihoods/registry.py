@@ -42,7 +42,8 @@ def names(*, labels: bool) -> tuple[str, ...]:
     return tuple(
         name
         for name, likelihood in BY_NAME.items()
-        if likelihood.labels == labels and not getattr(likelihood, "trains_only", False)
+        if likelihood.labels == labels
+        and not (getattr(likelihood, "trains_only", False) or getattr(likelihood, "predicts_only", False))
     )
 
 

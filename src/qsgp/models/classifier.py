@@ -10,6 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from qsgp.data.tables import as_target
+from qsgp.models import streaming
 from qsgp.models.callbacks import with_callbacks
 from qsgp.models.conformal import Temperature
 from qsgp.models.estimator import Estimator, all_or_nothing
@@ -27,7 +28,8 @@ class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), data frame, or path, glob or list of paths
-            Inputs. Paths lead to CSV, Parquet, Arrow or NPZ files; then `target` names the column to predict.
+            Inputs. Paths lead to CSV, Parquet, Arrow or NPZ files; then `target` names the column to predict. Files and
+            memory-mapped arrays that would take more than `max_memory` are read a piece at a time.
         y : array-like of shape (n_samples,), optional
             Labels of two or more classes. Left out if `target` is given.
         sample_weight : array-like of shape (n_samples,) or str, optional
@@ -41,6 +43,9 @@ class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
             The fitted model.
         """
         given = (X, y, sample_weight)
+        if (source := streaming.source_of(self, X, y, sample_weight, target)) is not None:
+            streaming.fit(self, source, given)
+            return self
         X, y, weight = self._rows(X, y, sample_weight, target)
         check_classification_targets(y)
         self.classes_ = np.unique(y)
@@ -51,7 +56,14 @@ class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     @all_or_nothing
     @with_callbacks
     def partial_fit(
-        self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None, *, target: str | None = None
+        self,
+        X: Any,
+        y: Any = None,
+        classes: Any = None,
+        sample_weight: Any = None,
+        *,
+        target: str | None = None,
+        half_life: Any = None,
     ) -> "_Classifier":
         """Learn from one more portion of rows, without the rows before.
 
@@ -61,6 +73,9 @@ class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
             As for `fit`.
         classes : array-like of shape (n_classes,), optional
             All classes. Needed in the first call, unless its rows hold them all.
+        half_life : float, optional
+            Forget: beyond the first 1,000 rows all that is known counts half as much for every so many rows that come.
+            For data that drift; the scales and hyperparameters stay those of the first rows.
 
         Returns
         -------
@@ -68,7 +83,7 @@ class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
             The model, fitted to all portions so far.
         """
         first, given = not hasattr(self, "_trained"), (X, y, sample_weight)
-        X, y, weight = self._rows(X, y, sample_weight, target, reset=first)
+        X, y, weight = self._rows(X, y, sample_weight, target, reset=first, later=True)
         check_classification_targets(y)
         named = None if classes is None else np.unique(as_target(classes, numeric=False))
         if first:
@@ -78,7 +93,7 @@ class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
                 f"Expected the classes of the first portion, {self.classes_.tolist()}, got {named.tolist()}. "
                 "Name all classes in the first call; later ones may leave them out."
             )
-        self._partial_fit(X, self._columns(y), weight, given, scale_y=False)
+        self._partial_fit(X, self._columns(y), weight, given, scale_y=False, half_life=half_life)
         return self
 
     def _columns(self, y: np.ndarray) -> np.ndarray:
@@ -266,6 +281,9 @@ class QSGPClassifier(_Classifier):
         What distances are made of. "ard": a lengthscale for each input. "full": a lengthscale for each of some linear
         combinations of the inputs, learned from the directions in which the function changes. "auto": with more rows
         than the closed form takes, whichever predicts rows that nothing was learned from better.
+    categorical_features : "from_dtype", list of str or int, or mask, default="from_dtype"
+        Columns that hold categories, whatever they look like: names, positions, or a mask with an entry for each
+        column. "from_dtype" takes texts and columns of a categorical type for categories; these always are.
     basis : {"auto", "fourier", "inducing", "grid"}, default="auto"
         Basis functions in place of the kernel. With "auto" there are none, unless another keyword asks for them; then
         they are random Fourier features. "grid" needs the kernel "rbf" or "laplacian" and few inputs. Naming a basis
@@ -279,6 +297,8 @@ class QSGPClassifier(_Classifier):
         Number of dense columns of the covariance "chevron".
     likelihood : {"auto", "logistic"}, default="auto"
         Probability of a label given the function. "auto" is "logistic".
+    noise, target_map : {"auto"}, default="auto"
+        Not used: labels have neither.
     mean : {"constant"}, default="constant"
         Mean of the prior. Labels have no linear trend, so "linear" is refused.
     batch_points : int or "auto", default="auto"
@@ -322,9 +342,9 @@ class QSGPClassifier(_Classifier):
         Labels of the classes, sorted. The columns of `predict_proba` are in this order.
     kernel_ : str
         Name of the kernel.
-    lengthscale_ : ndarray of shape (n_features_in_,)
+    lengthscale_ : ndarray of shape (n_inputs,)
         How far each input alone must change for the function to change, in the unit of the input.
-    metric_ : ndarray of shape (n_features_in_, n_directions)
+    metric_ : ndarray of shape (n_inputs, n_directions)
         The linear map in front of the kernel: distances are those of rows times this matrix. Its columns are the
         directions, in units of their lengthscales; for a sum those of all terms.
     signal_variance_ : float
@@ -340,20 +360,24 @@ class QSGPClassifier(_Classifier):
     posterior_ : dict
         What kind of solution was found, with its likelihood and its numbers of rows and functions.
     likelihood_ : str
-        The distribution of the target given the function.
+        The distribution of the target given the function: "gaussian", "laplace", "logistic", or "mixture" if rows not
+        learned from have told the noise.
     calibration_ : object or None
         What `calibrate` has found.
-    input_scale_ : ndarray of shape (n_features_in_,)
+    input_scale_ : ndarray of shape (n_inputs,)
         Standard deviation of each input over the training rows.
     target_mean_, target_scale_ : ndarray
         Mean and standard deviation of each output over the training rows; for a classifier the log odds far from all
         rows, and 1.
     n_features_in_ : int
-        Number of inputs.
+        Number of columns of the training data.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the inputs; only if the training data had names.
-    columns_ : dict
-        How columns of a file, or of a table with categories, become numbers; only for models of such data.
+        Their names; only if they had names.
+    columns_ : Columns
+        What was made of each column of the table or file; ``print(model.columns_)`` says it in words. An array of known
+        numbers is taken as it is and has none.
+    input_names_ : list of str
+        Names of the model's inputs: columns, or what was made of them.
 
     See Also
     --------
@@ -389,6 +413,9 @@ class QSRVMClassifier(_Classifier):
         What distances are made of. "ard": a lengthscale for each input. "full": a lengthscale for each of some linear
         combinations of the inputs, learned from the directions in which the function changes. "auto": with more rows
         than the closed form takes, whichever predicts rows that nothing was learned from better.
+    categorical_features : "from_dtype", list of str or int, or mask, default="from_dtype"
+        Columns that hold categories, whatever they look like: names, positions, or a mask with an entry for each
+        column. "from_dtype" takes texts and columns of a categorical type for categories; these always are.
     basis : {"auto"}, default="auto"
         Only "auto": the basis functions are kernel functions at the training rows.
     n_features : int or "auto", default="auto"
@@ -400,6 +427,8 @@ class QSRVMClassifier(_Classifier):
         Not used: it belongs to a covariance that these estimators do not have.
     likelihood : {"auto", "logistic"}, default="auto"
         Probability of a label given the function. "auto" is "logistic".
+    noise, target_map : {"auto"}, default="auto"
+        Not used: labels have neither.
     mean : {"constant"}, default="constant"
         Mean of the prior. Labels have no linear trend, so "linear" is refused.
     batch_points : int or "auto", default="auto"
@@ -443,9 +472,9 @@ class QSRVMClassifier(_Classifier):
         Labels of the classes, sorted. The columns of `predict_proba` are in this order.
     kernel_ : str
         Name of the kernel.
-    lengthscale_ : ndarray of shape (n_features_in_,)
+    lengthscale_ : ndarray of shape (n_inputs,)
         How far each input alone must change for the function to change, in the unit of the input.
-    metric_ : ndarray of shape (n_features_in_, n_directions)
+    metric_ : ndarray of shape (n_inputs, n_directions)
         The linear map in front of the kernel: distances are those of rows times this matrix. Its columns are the
         directions, in units of their lengthscales; for a sum those of all terms.
     signal_variance_ : float
@@ -463,20 +492,24 @@ class QSRVMClassifier(_Classifier):
     posterior_ : dict
         What kind of solution was found, with its likelihood and its numbers of rows and functions.
     likelihood_ : str
-        The distribution of the target given the function.
+        The distribution of the target given the function: "gaussian", "laplace", "logistic", or "mixture" if rows not
+        learned from have told the noise.
     calibration_ : object or None
         What `calibrate` has found.
-    input_scale_ : ndarray of shape (n_features_in_,)
+    input_scale_ : ndarray of shape (n_inputs,)
         Standard deviation of each input over the training rows.
     target_mean_, target_scale_ : ndarray
         Mean and standard deviation of each output over the training rows; for a classifier the log odds far from all
         rows, and 1.
     n_features_in_ : int
-        Number of inputs.
+        Number of columns of the training data.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the inputs; only if the training data had names.
-    columns_ : dict
-        How columns of a file, or of a table with categories, become numbers; only for models of such data.
+        Their names; only if they had names.
+    columns_ : Columns
+        What was made of each column of the table or file; ``print(model.columns_)`` says it in words. An array of known
+        numbers is taken as it is and has none.
+    input_names_ : list of str
+        Names of the model's inputs: columns, or what was made of them.
 
     See Also
     --------

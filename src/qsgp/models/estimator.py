@@ -5,7 +5,6 @@ Parameters are stored untouched and checked in ``fit``; what ``fit`` learns ends
 
 import functools
 import importlib
-import numbers
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -15,30 +14,36 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import sparse
 from sklearn.base import BaseEstimator, clone
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from qsgp import memory
 from qsgp.data.columns import Columns
-from qsgp.data.inputs import applied, learned, read_inputs, read_portion, read_rows
-from qsgp.data.reading import is_path
+from qsgp.data.inputs import types_of
+from qsgp.data.reading import batches, find, is_path
+from qsgp.data.row_groups import held_bytes
 from qsgp.data.rows import Rows
-from qsgp.data.scaling import Scaling
-from qsgp.data.tables import as_array_like, as_target, check_inputs, check_weights, dense
+from qsgp.data.scaling import Scaling, blocks
+from qsgp.data.tables import LARGEST_INPUT
 from qsgp.files import write_model
+from qsgp.interrupt import deferred_interrupt
+from qsgp.kernels.levels import WithLevels
 from qsgp.kernels.relevance import effective_lengthscales, has_map, metric
 from qsgp.models.callbacks import CallbackSupportMixin, Watch
+from qsgp.models.gaps import Gaps
 from qsgp.models.keywords import read_options
 from qsgp.models.log_odds import as_log_odds
+from qsgp.models.rows import TableInputs
 from qsgp.models.stored import contents
-from qsgp.posteriors.export import Serving, export
-from qsgp.posteriors.posteriors import ClosedForm, Posterior
+from qsgp.posteriors.export import MissingInputs, Serving, export
+from qsgp.posteriors.posteriors import ClosedForm, KernelFunctionsAtRows, Posterior
+from qsgp.ranks import leads, neighbours, present
 from qsgp.training.options import SMALL, Options
 from qsgp.training.plan import Plan, make_plan, takes_labels_for_numbers
 from qsgp.training.portions import (
     Accumulated,
+    check_half_life,
     check_portions,
     is_constant,
     need_of,
@@ -47,9 +52,16 @@ from qsgp.training.portions import (
     start_accumulating,
     warn_if_unlike,
 )
+from qsgp.training.store import check_same
+from qsgp.training.stream import Stream
+from qsgp.training.target_map import ROWS_OF_A_MAP
+from qsgp.training.target_map import learned as learned_map
 from qsgp.training.train import train
-from qsgp.training.trained import Record, told
+from qsgp.training.trained import Record, Trained, told
 
+_LEAST_TIME = 0.5  # of max_time, for what comes after a map of the target
+
+_MOST_OF_NOISE = 0.75  # that gaps of other rows may have caused; with 0.9 intervals of whole rows held 84 % at worst
 Given = tuple[Any, Any, Any]  # X, y and weights as they came
 
 
@@ -79,12 +91,15 @@ def merged(X: np.ndarray, Y: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray
     if len(X) > SMALL:
         return as_given
     counted = np.flatnonzero(weight > 0)
-    rows = np.concatenate([X[counted], Y[counted]], 1)
+    rows = np.concatenate([np.nan_to_num(X[counted].astype(np.float64), nan=2 * LARGEST_INPUT), Y[counted]], 1)
     _, at, group = np.unique(rows, axis=0, return_index=True, return_inverse=True)
     if len(at) == len(counted) and (weight[counted] == 1).all():
         return X[counted], Y[counted], weight[counted], counted
     first = counted[at]
     return X[first], Y[first], np.bincount(group.ravel(), weight[counted]), first
+
+
+_ON_GPU = 8  # times the rows at a time of a CPU: draws of the prior cost the same for few rows
 
 
 def alike(x: Tensor) -> list[Tensor]:
@@ -93,22 +108,25 @@ def alike(x: Tensor) -> list[Tensor]:
     return [torch.nonzero(size == each)[:, 0] for each in size.unique()]
 
 
-class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
+def shared(options: Options, ranks: int, freely: bool) -> Options:
+    """Of several ranks each takes its share of the memory that is free, unless it is said what each may take."""
+    apart = neighbours() if freely and options.device == "cpu" else 1
+    return replace(options, ranks=ranks, max_memory=options.max_memory // apart)
+
+
+class Estimator(TableInputs, CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
     """Keywords of the contract; every one may stay at its default."""
 
     _relevance = False
-    _labels: bool  # classes are predicted, not numbers
 
     # what `fit` sets; documented with each estimator
     kernel_: str
     lengthscale_: np.ndarray
     signal_variance_: float | np.ndarray
+    effect_variance_: np.ndarray  # of identifiers with many levels, if there are any
     n_iter_: int
-    n_features_in_: int
-    feature_names_in_: np.ndarray
     history_: list[Record]
     memory_: int
-    columns_: dict[str, Any]
     plan_: Plan
     _planning = False  # `plan` is at work: nothing is to be trained
 
@@ -116,17 +134,22 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
     _trained: Posterior | None  # None: to be made from what has accumulated
     _accumulated: Accumulated | None  # of `partial_fit`, once there are too many rows to keep
     _calibration: Any
+    _gaps: Gaps
+    _lost: np.ndarray | None
 
     def __init__(
         self,
         *,
         kernel: str = "auto",
         metric: str = "auto",
+        categorical_features: Any = "from_dtype",
         basis: str = "auto",
         n_features: int | str = "auto",
         covariance: str = "auto",
         dense_columns: int = 10,
         likelihood: str = "auto",
+        noise: str = "auto",
+        target_map: str = "auto",
         mean: str = "constant",
         batch_points: int | str = "auto",
         batch_features: int | str = "auto",
@@ -145,11 +168,14 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.kernel = kernel
         self.metric = metric
+        self.categorical_features = categorical_features
         self.basis = basis
         self.n_features = n_features
         self.covariance = covariance
         self.dense_columns = dense_columns
         self.likelihood = likelihood
+        self.noise = noise
+        self.target_map = target_map
         self.mean = mean
         self.batch_points = batch_points
         self.batch_features = batch_features
@@ -168,87 +194,23 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
 
     # --- data ---------------------------------------------------------------------------------------------------
 
-    def _rows(self, X: Any, y: Any, sample_weight: Any, target: str | None, **checks: Any) -> tuple[Any, Any, Any]:
-        """Checked inputs, targets and weights, from tables or files."""
-        columns, first = None, checks.get("reset", True)
-        if is_path(X):
-            if y is not None and target is not None:
-                raise ValueError("Expected target= or y with a path, got both. Leave one out.")
-            named = sample_weight if isinstance(sample_weight, str) else None
-            if first:
-                X, found, weight, columns = read_rows(X, target, named)
-            else:
-                X, found, weight = read_portion(X, Columns.known_to(self), target, named)
-            y = found if target is not None else y
-            sample_weight = weight if weight is not None else sample_weight
-            if y is None:
-                raise ValueError("Expected target='name of a column' with a path, got none. Say what to predict.")
-        elif target is not None:
-            raise ValueError(f"Expected target= with a path as X only, got {target!r} with a table. Pass y instead.")
-        elif isinstance(sample_weight, str):
-            raise ValueError(
-                f"Expected the name of a weight column with a path as X only, got {sample_weight!r} with a table. "
-                "Pass the weights themselves."
-            )
-        elif first:
-            X, columns = learned(self._table(X))
-        else:
-            X = applied(Columns.learned_by(self), self._table(X))
-        y = as_target(y, numeric=not self._labels)
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], ensure_all_finite=False, **checks)
-        check_inputs(X, getattr(self, "feature_names_in_", None))
-        if first:
-            self._keep_columns(columns)
-        if sample_weight is not None and not isinstance(sample_weight, numbers.Number):
-            sample_weight = np.array(as_array_like(sample_weight))
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        check_weights(weight)
-        return X, y, weight
+    def _blocks(self, X: Any, draws: int = 0) -> Iterator[np.ndarray]:
+        """Checked rows in float64, as many at a time as ``max_memory`` allows; the results are kept for all.
 
-    def _keep_columns(self, columns: Columns | None) -> None:
-        """``columns_`` says how a table becomes the model's inputs; without files and categories there is none."""
-        if columns is not None:
-            self.columns_ = columns.header()
-        elif hasattr(self, "columns_"):
-            del self.columns_
-
-    def _table(self, X: Any) -> Any:
-        """Whatever holds the inputs as scikit-learn can read it."""
-        if sparse.issparse(X):
-            X = dense(X, memory.budget(self.max_memory, "cpu"))
-        return as_array_like(X)
-
-    def prepare_inputs(self, X: Any) -> np.ndarray:
-        """Turn rows of a table or a path into the array of numbers the model works with.
-
-        Categories become a column for each of those known from ``fit``. Missing values and columns are refused.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features), or path
-            Rows to predict, or a file that holds them.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_features_in_)
+        Files that would take more than that are read in portions.
         """
         check_is_fitted(self)
-        if is_path(X):
-            X = read_inputs(X, Columns.known_to(self))
-        else:
-            X = applied(Columns.learned_by(self), self._table(X))
-        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], ensure_all_finite=False)
-        check_inputs(X, getattr(self, "feature_names_in_", None))
-        return X
-
-    def _blocks(self, X: Any, draws: int = 0) -> Iterator[np.ndarray]:
-        """Checked rows in float64, as many at a time as ``max_memory`` allows; the results are kept for all."""
-        return self._checked_blocks(self.prepare_inputs(X), draws)
+        columns = Columns.known_to(self)
+        if columns is None or not is_path(X) or held_bytes(find(X)) <= memory.budget(self.max_memory, "cpu"):
+            return self._checked_blocks(self.prepare_inputs(X), draws)
+        tables = batches(find(X), columns.names, types_of(columns))
+        return (block for table in tables for block in self._checked_blocks(self.prepare_inputs(table), draws))
 
     def _checked_blocks(self, X: np.ndarray, draws: int = 0) -> Iterator[np.ndarray]:
         limit = memory.budget(self.max_memory, self._device)
         per_row = self._posterior.bytes_per_row(draws) + 24 * X.shape[1]
-        size = memory.block_rows(limit, per_row, len(X), self._posterior.rows_at_a_time)
+        most = self._posterior.rows_at_a_time * (_ON_GPU if self._device.startswith("cuda") else 1)
+        size = memory.block_rows(limit, per_row, len(X), most)
         need = memory.Need(
             {
                 "results": 16 * len(X) * len(self._scaling.y_scale) * max(1, draws),
@@ -261,9 +223,31 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         return (X[start : start + size].astype(np.float64) for start in range(0, len(X), size))
 
     def _latent(self, X: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Standardised mean and variance of f, in float64 on the CPU."""
+        """Standardised mean and variance of f, in float64 on the CPU. The variance has what gaps add to the noise; it
+        may be negative where the noise is that of rows with more gaps."""
         mean, variance = self._computed(X, lambda x: torch.stack(self._posterior.latent(x)))
+        missing = np.isnan(X)
+        if missing.any() or self._gaps.share.any():
+            added = torch.tensor(self._gaps.added(missing, self._variance_of_gaps()))
+            variance = torch.maximum(variance + added, variance.clamp_max(self._least_variance()))
         return mean, variance
+
+    def _least_variance(self) -> float:
+        """Of f: less than nothing where the noise is that of rows with gaps."""
+        sites = self._sites()
+        return -_MOST_OF_NOISE * float(sites.noise_variance) if sites.fixed_sites else 0.0
+
+    def _variance_of_gaps(self) -> np.ndarray:
+        """Measured when it is first needed."""
+        if self._lost is None:
+            names, levels = self.input_names_, set[str]()
+            by_column = {name: [name] for name in names}
+            if hasattr(self, "columns_"):  # a level that is missing has a code: the model knows what that adds
+                by_column, levels = self.columns_.encoded_by_column, set(self.columns_.levels)
+            place = {name: k for k, name in enumerate(names)}
+            groups = [[place[n] for n in own] for own in by_column.values() if own[0] not in levels]
+            self._lost = self._gaps.variance(self._mean, groups)
+        return self._lost
 
     def _mean(self, X: np.ndarray) -> Tensor:
         """The mean of `_latent` alone, many times faster."""
@@ -272,16 +256,21 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
     def _computed(self, X: np.ndarray, compute: Callable[[Tensor], Tensor]) -> Tensor:
         """``compute`` at the standardised rows, which are the last axis but one of its result; float64 on the CPU.
 
-        A GPU scales its numbers by the largest of a call: there only rows of about the same size share one.
+        A GPU scales its float32 numbers by the largest of a call: there only rows of about the same size share one.
         """
         x = torch.tensor(self._scaling.inputs(X))
-        groups = alike(x) if self._device.startswith("cuda") else [torch.arange(len(x))]
+        groups = alike(x) if self._single and self._device.startswith("cuda") else [torch.arange(len(x))]
         found = torch.cat([compute(x[at]).double().cpu() for at in groups], -2)
         return found[..., torch.cat(groups).argsort(), :]
 
     @property
     def _device(self) -> str:
         return str(getattr(self._posterior.kernel, "variance").device)  # noqa: B009  # no part of the protocol
+
+    @property
+    def _single(self) -> bool:
+        """Whether it predicts in float32."""
+        return bool(getattr(self._posterior.kernel, "variance").dtype == torch.float32)  # noqa: B009  # as above
 
     def _sites(self) -> Any:
         """The likelihood in float64 on the CPU, where predictions are finished."""
@@ -297,7 +286,7 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def likelihood_(self) -> str:
-        """The distribution of the target given the function: "gaussian", "laplace" or "logistic"."""
+        """The distribution of the target given the function: "gaussian", "laplace", "mixture" or "logistic"."""
         return str(self.posterior_["likelihood"])
 
     @property
@@ -305,6 +294,8 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         """A description of the solution: its kind, likelihood, sizes, and the number of rows and support points."""
         header, tensors = self._posterior.parts()
         rows = {"rows": len(tensors["x"])} if "x" in tensors else {}
+        if isinstance(self._posterior, KernelFunctionsAtRows) and self._posterior.ranks.size > 1:
+            rows = {"rows": self._posterior.n or 0}  # of all ranks
         support = {"support_points": len(tensors["U"])} if "U" in tensors else {}
         return header | rows | support | {"metric": "full" if has_map(self._posterior.kernel) else "ard"}
 
@@ -347,8 +338,9 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         means, deviations = [], []
         for rows in self._blocks(X):
             mean, variance = self._latent(rows)
-            means.append(self._scaling.restore(mean.numpy(), rows))
-            deviations.append(variance.sqrt().numpy() * self._scaling.y_scale)
+            found = self._scaling.moments(mean.numpy(), variance.clamp_min(0).numpy(), rows)
+            means.append(found[0])
+            deviations.append(found[1])
         return np.concatenate(means), np.concatenate(deviations)
 
     # --- training -----------------------------------------------------------------------------------------------
@@ -381,7 +373,14 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
 
         ``keep`` takes the closed form whatever the keywords say of features: it keeps the rows for later portions.
         """
-        options = read_options(self)
+        ranks = present()
+        options = ranks.agreed(shared(read_options(self), ranks.size, self.max_memory == "auto"))
+        options = replace(options, **self._levels())
+        if keep:  # what portions add up has equal noise and targets as they are
+            options = replace(options, noise="equal", target_map="none")
+        if np.isnan(X).any():  # what gaps cost is taken off an equal noise, and rows with gaps would be judged twice
+            options = replace(options, noise="equal")
+        check_same(ranks, X, Y, weight)
         X, Y, weight, first = merged(X, Y, weight)
         if weight.max() > 1e5 * weight[weight > 0].min():
             options = replace(options, dtype=torch.float64)  # float32 cannot carry weights that far apart
@@ -389,29 +388,67 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         self.plan_, self.memory_ = plan, plan.memory
         if self._planning:
             return self
-        if self.verbose:
+        if self.verbose and leads():
             print(plan)
-        scaling = Scaling.of(X, Y, weight, scale_y=scale_y, linear=self.mean == "linear")
-        if takes_labels_for_numbers(plan, options):
-            scaling = replace(scaling, y_mean=weight @ Y / weight.sum())
-        x, targets = scaling.standardised(X, Y, np.dtype(plan.dtype))
-        watch = Watch(self, *given)
-
-        def report(record: Record, posterior: Any) -> bool:
-            if self.verbose:
-                print(told(record))
-            return watch.record(lambda: self._as_fitted(scaling, posterior(), int(record["iteration"])))
-
-        rows = Rows(torch.from_numpy(x), torch.from_numpy(targets), torch.from_numpy(weight))
-        trained = train(rows, options, plan, report, torch.from_numpy(scaling.x_scale))
-        for name, value in self._as_fitted(scaling, trained.posterior, trained.iterations).items():
-            setattr(self, name, value)
-        self.history_ = trained.history
+        began = time.monotonic()
+        with deferred_interrupt():  # pressed while a map of the target is looked for, it ends what follows
+            scaling = self._scaled(X, Y, weight, options, scale_y=scale_y)
+            if options.max_time is not None:  # the time that a map of the target has taken
+                left = options.max_time - ranks.agreed(time.monotonic() - began)
+                options = replace(options, max_time=max(left, _LEAST_TIME * options.max_time))
+            if takes_labels_for_numbers(plan, options):
+                scaling = replace(scaling, y_mean=weight @ Y / weight.sum())
+            x, targets = scaling.standardised(X, Y, np.dtype(plan.dtype))
+            rows = Rows(torch.from_numpy(x), torch.from_numpy(targets), torch.from_numpy(weight))
+            self._gaps = Gaps.of(X, scaling.x_mean)
+            trained = self._train(rows, options, plan, scaling, given)
         if self._relevance:
             self.relevance_ = np.array([]) if trained.relevant is None else first[trained.relevant.numpy()]
         self._learned_on = int((weight > 0).sum())
-        watch.end(dict)
         return self
+
+    def _train(
+        self,
+        rows: Rows,
+        options: Options,
+        plan: Plan,
+        scaling: Scaling,
+        given: Given,
+        stream: Stream | None = None,
+    ) -> Trained:
+        """Standardised rows, or a sample of those of a ``stream``, to a fitted model."""
+        watch = Watch(self, *given)
+
+        def report(record: Record, posterior: Any) -> bool:
+            if self.verbose and leads():
+                print(told(record))
+            return watch.record(lambda: self._as_fitted(scaling, posterior(), int(record["iteration"])))
+
+        trained = train(rows, options, plan, report, torch.from_numpy(scaling.x_scale), stream)
+        for name, value in self._as_fitted(scaling, trained.posterior, trained.iterations).items():
+            setattr(self, name, value)
+        self.history_ = trained.history
+        watch.end(dict)
+        return trained
+
+    def _scaled(self, X: np.ndarray, Y: np.ndarray, weight: np.ndarray, options: Options, *, scale_y: bool) -> Scaling:
+        """Scales, a map of the target where one helps, and the linear mean."""
+        units = self.columns_.scales if hasattr(self, "columns_") else None
+        scaling = Scaling.of(X, Y, weight, scale_y=scale_y, units=units, levels=options.levels)
+        if options.maps_targets(*Y.shape) and not options.levels:
+            some = np.random.RandomState(options.seed).permutation(np.flatnonzero(weight > 0))[:ROWS_OF_A_MAP]
+            x, u = scaling.standardised(X[some], Y[some], np.dtype("float64"))
+            found = learned_map(Rows(torch.from_numpy(x), torch.from_numpy(u), torch.from_numpy(weight[some])), options)
+            scaling = scaling if found is None else scaling.with_map(found, Y, weight)
+        if self.mean != "linear":
+            return scaling
+        return scaling.with_trend(((X[rows], Y[rows], weight[rows]) for rows in blocks(len(X))), options.levels)
+
+    def _levels(self) -> dict[str, Any]:
+        """Which inputs are codes of levels, the last ones, and how many levels each has."""
+        counts = tuple(self.columns_.levels.values()) if hasattr(self, "columns_") else ()
+        inputs = len(self.input_names_)
+        return {"levels": tuple(range(inputs - len(counts), inputs)), "level_counts": counts}
 
     @property
     def _posterior(self) -> Posterior:
@@ -423,6 +460,8 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True  # as arrays
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -440,20 +479,32 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
             "_trained": posterior,
             "_accumulated": None,
             "_calibration": None,
+            "_lost": None,
             "n_iter_": max(iterations, 1),
             "kernel_": kernel.name,
             "lengthscale_": effective_lengthscales(kernel).numpy() * scaling.x_scale,
             "signal_variance_": float(kernel.variance) * unit,
         }
+        if isinstance(kernel, WithLevels):
+            found["signal_variance_"] = float(kernel.smooth.variance) * unit
+            found["effect_variance_"] = np.multiply.outer(kernel.effects.double().cpu().numpy(), unit)
         if sites.noise_variance is not None:
             found["noise_variance_"] = float(sites.noise_variance) * unit
         return found
 
     def _partial_fit(
-        self, X: np.ndarray, Y: np.ndarray, weight: np.ndarray, given: Given, *, scale_y: bool
+        self,
+        X: np.ndarray,
+        Y: np.ndarray,
+        weight: np.ndarray,
+        given: Given,
+        *,
+        scale_y: bool,
+        half_life: Any = None,
     ) -> "Estimator":
         """Up to 1,000 rows are kept and fitted anew whenever they have doubled, or are not what scales came from;
-        beyond, they are added up."""
+        beyond, they are added up, and what was added fades with ``half_life``."""
+        check_half_life(half_life)
         options, counted, began = read_options(self), weight > 0, time.monotonic()
         X, Y, weight = X[counted], Y[counted], weight[counted]
         most = rows_to_keep(X.shape[1], Y.shape[1], options)
@@ -466,7 +517,7 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         kept = self._posterior if self._accumulated is None and isinstance(self._posterior, ClosedForm) else None
         if kept is None:
             warn_if_unlike(*data[:2])
-            return self._add(data, options, late)
+            return self._add(data, options, late, half_life)
         rows = len(kept.x) + len(X)
         if self._learned_on * 2 <= rows <= most or says_more(kept, *data[:2]):
             X_old = kept.x.cpu().numpy() * self._scaling.x_scale + self._scaling.x_mean
@@ -476,7 +527,7 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
                 np.concatenate([X_old, X]), np.concatenate([Y_old, Y]), weight, given, most, scale_y=scale_y
             )
         if rows > most and not is_constant(kept.Y):
-            return self._add(data, options, late)
+            return self._add(data, options, late, half_life)
         # of equal targets no more are kept than of others: they say nothing of scales
         self._trained = kept.with_rows(*(part[: max(0, most - len(kept.x))] for part in data))
         self._calibration = None
@@ -502,7 +553,13 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
     def _late(self, began: float) -> Callable[[], bool]:
         return lambda: self.max_time is not None and time.monotonic() - began > self.max_time
 
-    def _add(self, data: tuple[Tensor, Tensor, Tensor], options: Options, late: Callable[[], bool]) -> "Estimator":
+    def _add(
+        self,
+        data: tuple[Tensor, Tensor, Tensor],
+        options: Options,
+        late: Callable[[], bool],
+        half_life: Any = None,
+    ) -> "Estimator":
         """Rows to sums over Fourier weights, which begin with the rows that were kept."""
         if self._accumulated is None:
             self._accumulated = start_accumulating(self._posterior, options)
@@ -510,7 +567,7 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
             self.memory_ = max(getattr(self, "memory_", 0), need_of(m).total)
             if hasattr(self, "plan_"):  # files of before lack it
                 self.plan_ = self.plan_.with_sums(m, need_of(m))
-        self._accumulated = self._accumulated.add(*data, late)
+        self._accumulated = self._accumulated.add(*data, late, half_life)
         self._trained, self._calibration = None, None
         return self
 
@@ -519,13 +576,16 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one file that `qsgp.load` reads on any machine; never a pickle.
 
+        Of several ranks each must call it; the first one writes the file.
+
         Parameters
         ----------
         path : str or path
             Where to write it, such as "model.qsgp". An existing file is replaced once the new one is complete.
         """
         check_is_fitted(self)
-        write_model(path, *contents(self))
+        found, ranks = contents(self), present()
+        ranks.on_first(lambda: write_model(path, *found))
 
     def export(self, path: str | os.PathLike[str]) -> None:
         """Write the model for serving without qsgp.
@@ -540,7 +600,9 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         classes = len(self.classes_) if hasattr(self, "classes_") else None
-        export(Serving(self._scaling, self._posterior, self._sites(), classes), path, self.n_features_in_)
+        gaps = MissingInputs(self._variance_of_gaps(), self._gaps.share, self._least_variance())
+        module = Serving(self._scaling, self._posterior, self._sites(), classes, gaps)
+        export(module, path, len(self.input_names_))
 
     def report(
         self,
@@ -585,7 +647,7 @@ class Estimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         if self._relevance:
             found["relevance_"] = self.relevance_.tolist()
         if hasattr(self, "columns_"):  # how a table's columns become numbers
-            found["columns_"] = self.columns_
+            found["columns_"] = self.columns_.header()
         return found
 
     def _calibration_from(self, tensors: dict[str, Tensor]) -> Any:

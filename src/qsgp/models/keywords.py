@@ -27,6 +27,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "optimizer": ("auto", "adagrad", "preconditioned"),
     "dtype": ("float32", "float64"),
     "mean": ("constant", "linear"),
+    "noise": ("auto", "equal"),
+    "target_map": ("auto", "none", "sinh-arcsinh"),
 }
 
 
@@ -63,11 +65,14 @@ def read_options(estimator: Any) -> Options:
         )
     if estimator.mean == "linear" and estimator._labels:
         raise ValueError("Expected mean 'constant' for a classifier, got 'linear'. Labels have no linear trend.")
+    _check_labels(estimator)
     _check_rows_covariance(estimator)
     _check_solved(estimator)
     place = device(estimator.device)
     return Options(
         likelihood=likelihood_of(estimator),
+        noise="equal" if estimator._labels or estimator._relevance else estimator.noise,
+        target_map="none" if estimator._labels else estimator.target_map,
         kernel=estimator.kernel,
         metric=estimator.metric,
         basis=estimator.basis,
@@ -101,6 +106,17 @@ def _check_words(estimator: Any) -> None:
         if not isinstance(value, str) or value not in choices:
             raise ValueError(
                 f"Expected {name} among {', '.join(map(repr, choices))}, got {value!r}. Choose one of these."
+            )
+
+
+def _check_labels(estimator: Any) -> None:
+    """What belongs to numbers alone."""
+    if not estimator._labels:
+        return
+    for name in ("noise", "target_map"):
+        if getattr(estimator, name) != "auto":
+            raise ValueError(
+                f"Expected {name} 'auto' for a classifier, got {getattr(estimator, name)!r}. Leave it out."
             )
 
 

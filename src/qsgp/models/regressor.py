@@ -1,5 +1,6 @@
 """Regression: what is particular to targets that are numbers."""
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,12 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from qsgp.data.tables import as_target
+from qsgp.models import streaming
 from qsgp.models.callbacks import with_callbacks
 from qsgp.models.conformal import Conformal, fit_conformal
 from qsgp.models.estimator import Estimator, all_or_nothing
 from qsgp.models.inputs import check_length, probabilities, takes_portions
+from qsgp.models.law import Law
 
 
 class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
@@ -27,7 +30,8 @@ class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), data frame, or path, glob or list of paths
-            Inputs. Paths lead to CSV, Parquet, Arrow or NPZ files; then `target` names the column to predict.
+            Inputs. Paths lead to CSV, Parquet, Arrow or NPZ files; then `target` names the column to predict. Files and
+            memory-mapped arrays that would take more than `max_memory` are read a piece at a time.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs), optional
             Targets, one column for each output. Left out if `target` is given.
         sample_weight : array-like of shape (n_samples,) or str, optional
@@ -40,34 +44,48 @@ class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
         self
             The fitted model.
         """
+        if (source := streaming.source_of(self, X, y, sample_weight, target)) is not None:
+            streaming.fit(self, source, (X, y, sample_weight))
+            return self
         return self._learn(X, y, sample_weight, target, self._fit)
 
     @available_if(takes_portions)
     @all_or_nothing
     @with_callbacks
     def partial_fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, target: str | None = None
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        target: str | None = None,
+        half_life: Any = None,
     ) -> "_Regressor":
         """Learn from one more portion of rows, without the rows before.
 
         Scales and hyperparameters come from the first 1,000 rows or so. After that the order and the sizes of the
-        portions do not matter (Gaussian noise).
+        portions do not matter (Gaussian noise), unless rows are to be forgotten.
 
         Parameters
         ----------
         X, y, sample_weight, target
             As for `fit`.
+        half_life : float, optional
+            Forget: beyond the first 1,000 rows all that is known counts half as much for every so many rows that come.
+            For data that drift; the scales and hyperparameters stay those of the first rows.
 
         Returns
         -------
         self
             The model, fitted to all portions so far.
         """
-        return self._learn(X, y, sample_weight, target, self._partial_fit)
+        learn = functools.partial(self._partial_fit, half_life=half_life)
+        return self._learn(X, y, sample_weight, target, learn)
 
     def _learn(self, X: Any, y: Any, sample_weight: Any, target: str | None, learn: Any) -> "_Regressor":
         first, given = learn == self._fit or not hasattr(self, "_trained"), (X, y, sample_weight)
-        X, y, weight = self._rows(X, y, sample_weight, target, multi_output=True, y_numeric=True, reset=first)
+        checks = {"multi_output": True, "y_numeric": True, "later": learn != self._fit}
+        X, y, weight = self._rows(X, y, sample_weight, target, reset=first, **checks)
         Y = np.asarray(y, dtype=np.float64)
         outputs = Y.ndim == 1, Y.reshape(len(Y), -1).shape[1]
         if first:
@@ -76,6 +94,10 @@ class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
             raise ValueError(f"Expected targets as in the first portion, got shape {Y.shape}. Keep their columns.")
         learn(X, Y.reshape(len(Y), -1), weight, given, scale_y=True)
         return self
+
+    def _columns(self, y: np.ndarray) -> np.ndarray:
+        """One for each output."""
+        return np.asarray(y, dtype=np.float64).reshape(len(y), -1)
 
     def _shape(self, values: np.ndarray) -> np.ndarray:
         return values[..., 0] if self._one_output else values
@@ -97,15 +119,17 @@ class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
         std : ndarray of the same shape
             Its standard deviation; only with `return_std`.
         """
-        if not return_std:  # the mean of y is that of f for every likelihood of numbers
+        mapped = check_is_fitted(self) or self._scaling.target_map is not None
+        if not return_std and not mapped:  # the mean of y is that of f for every likelihood of numbers
             means = [self._scaling.restore(self._mean(rows).numpy(), rows) for rows in self._blocks(X)]
             return self._shape(np.concatenate(means))
         means, deviations = [], []
         for rows in self._blocks(X):
-            mean, variance = self._sites().moments(*self._latent(rows))
-            means.append(self._scaling.restore(mean.numpy(), rows))
-            deviations.append(variance.sqrt().numpy() * self._scaling.y_scale)
-        return self._shape(np.concatenate(means)), self._shape(np.concatenate(deviations))
+            mean, deviation = Law(self._scaling, self._sites(), rows, *self._latent(rows)).moments()
+            means.append(mean)
+            deviations.append(deviation)
+        mean, deviation = self._shape(np.concatenate(means)), self._shape(np.concatenate(deviations))
+        return (mean, deviation) if return_std else mean
 
     def predict_quantiles(self, X: Any, q: Any) -> np.ndarray:
         """Predict quantiles of the target.
@@ -126,9 +150,8 @@ class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
         levels = probabilities(q, "q", "Give 0.5 for the median, or a list of levels.")
         found = []
         for rows in self._blocks(X):
-            latent = self._latent(rows)
-            values = [self._sites().quantile(float(p), *latent).numpy() for p in levels]
-            found.append(np.stack([self._shape(self._scaling.restore(value, rows)) for value in values]))
+            law = Law(self._scaling, self._sites(), rows, *self._latent(rows))
+            found.append(np.stack([self._shape(law.quantile(float(p))) for p in levels]))
         quantiles = np.concatenate(found, 1)
         return quantiles if np.ndim(q) else quantiles[0]
 
@@ -153,10 +176,22 @@ class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
         coverage = float(probabilities(coverage, "coverage", "Give 0.95 for a 95 % interval.")[0])
         coverage = min(coverage, 1 - 1e-12)
         if self._calibration is not None:
+            return self._recalibrated(X, coverage)
+        lower, upper = self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2])
+        return lower, upper
+
+    def _recalibrated(self, X: Any, coverage: float) -> tuple[np.ndarray, np.ndarray]:
+        """Under a map of the target its intervals are those of the mapped target, mapped back."""
+        if self._scaling.map is None:
             mean, deviation = self.predict(X, return_std=True)
             lower, upper = self._calibration.interval(torch.tensor(mean), torch.tensor(deviation), coverage)
             return lower.numpy(), upper.numpy()
-        lower, upper = self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2])
+        found = []
+        for rows in self._blocks(X):
+            mean, variance = self._sites().moments(*self._latent(rows))
+            ends = self._calibration.interval(mean, variance.sqrt(), coverage)
+            found.append(np.stack([self._shape(self._scaling.restore(end.numpy(), rows)) for end in ends]))
+        lower, upper = np.concatenate(found, 1)
         return lower, upper
 
     def calibrate(self, X: Any, y: Any) -> "_Regressor":
@@ -177,10 +212,14 @@ class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
         check_is_fitted(self)
         if not self._one_output:
             raise ValueError("Expected a model of one output to calibrate, got several. Fit one model for each output.")
-        mean, deviation = self.predict(X, return_std=True)
         targets = column_or_1d(as_target(y, numeric=True)).astype(np.float64)
-        check_length(targets, len(mean))
-        self._calibration = fit_conformal(torch.tensor(targets), torch.tensor(mean), torch.tensor(deviation))
+        if self._scaling.map is None:
+            mean, deviation = self.predict(X, return_std=True)
+            check_length(targets, len(mean))
+            self._calibration = fit_conformal(torch.tensor(targets), torch.tensor(mean), torch.tensor(deviation))
+        else:
+            score = torch.tensor(self.assess(X, targets)["deviations_off"])
+            self._calibration = fit_conformal(score, torch.zeros_like(score), torch.ones_like(score))
         return self
 
     def log_density(self, X: Any, y: Any) -> np.ndarray:
@@ -198,6 +237,25 @@ class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
         ndarray of shape (n_samples,) or (n_samples, n_outputs)
             One log density for each target.
         """
+        return self.assess(X, y)["log_density"]
+
+    def assess(self, X: Any, y: Any) -> dict[str, np.ndarray]:
+        """Predictions beside observed targets, from one pass: what scores and pictures are made of.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features_in_), data frame or path
+            Rows with the inputs of `fit`.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Observed targets.
+
+        Returns
+        -------
+        dict of ndarray of shape (n_samples,) or (n_samples, n_outputs)
+            ``mean`` and ``std`` of each target, and where it lies in its predicted law: ``cdf``, the probability
+            below it, ``log_density``, ``crps``, the continuous ranked probability score, and ``deviations_off``, the
+            deviations between it, mapped if there is a map, and its mean.
+        """
         check_is_fitted(self)
         X = self.prepare_inputs(X)
         Y = as_target(y, numeric=True).astype(np.float64)
@@ -205,12 +263,12 @@ class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
         Y = Y.reshape(len(Y), -1)
         if Y.shape[1] != len(self._scaling.y_scale):
             raise ValueError(f"Expected {len(self._scaling.y_scale)} targets for every row, got {Y.shape[1]}. Check y.")
-        found, at = [], 0
+        found, at = list[dict[str, np.ndarray]](), 0
         for rows in self._checked_blocks(X):
-            targets = torch.tensor(self._scaling.targets(Y[at : at + len(rows)], rows))
-            found.append(self._sites().log_density(targets, *self._latent(rows)).numpy())
+            law = Law(self._scaling, self._sites(), rows, *self._latent(rows))
+            found.append(law.beside(Y[at : at + len(rows)]))
             at += len(rows)
-        return self._shape(np.concatenate(found) - np.log(self._scaling.y_scale))
+        return {name: self._shape(np.concatenate([part[name] for part in found])) for name in found[0]}
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Draw functions from the posterior, without noise.
@@ -237,6 +295,14 @@ class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
             draws = self._computed(rows, lambda x: self._posterior.sample(x, int(n_samples), seed))
             found.append(self._shape(self._scaling.restore(draws.numpy(), rows)))
         return np.moveaxis(np.concatenate(found, 1), 0, -1)
+
+    @property
+    def target_map_(self) -> Any:
+        """The map of the target in front of the noise: "none" or "sinh-arcsinh"; one for each of several outputs."""
+        found = self._scaling.map
+        plain = np.ones(len(self._scaling.y_scale), bool) if found is None else found.plain.numpy()
+        names = np.where(plain, "none", "sinh-arcsinh")
+        return str(names[0]) if self._one_output else names
 
     def _fitted_header(self) -> dict[str, Any]:
         return super()._fitted_header() | {"_one_output": self._one_output}
@@ -267,6 +333,9 @@ class QSGPRegressor(_Regressor):
         What distances are made of. "ard": a lengthscale for each input. "full": a lengthscale for each of some linear
         combinations of the inputs, learned from the directions in which the function changes. "auto": with more rows
         than the closed form takes, whichever predicts rows that nothing was learned from better.
+    categorical_features : "from_dtype", list of str or int, or mask, default="from_dtype"
+        Columns that hold categories, whatever they look like: names, positions, or a mask with an entry for each
+        column. "from_dtype" takes texts and columns of a categorical type for categories; these always are.
     basis : {"auto", "fourier", "inducing", "grid"}, default="auto"
         Basis functions in place of the kernel. With "auto" there are none, unless another keyword asks for them; then
         they are random Fourier features. "grid" needs the kernel "rbf" or "laplacian" and few inputs. Naming a basis
@@ -280,6 +349,14 @@ class QSGPRegressor(_Regressor):
         Number of dense columns of the covariance "chevron".
     likelihood : {"auto", "gaussian", "laplace"}, default="auto"
         Distribution of the noise. "auto" is "gaussian"; "laplace" is for heavy tails and outliers.
+    noise : {"auto", "equal"}, default="auto"
+        With Gaussian noise, what predictions of the target say of it. "equal": one variance for all rows. "auto": if
+        rows not learned from say so, a function of the prediction, and a mixture of normal laws for heavy tails. With
+        missing inputs it is equal, and what gaps cost is added to it.
+    target_map : {"auto", "none", "sinh-arcsinh"}, default="auto"
+        A monotone map of the target, learned with the model and undone in all that is predicted. "auto" takes one if
+        rows not learned from are predicted better with it, as those of skewed targets may be. "sinh-arcsinh" takes it
+        in any case.
     mean : {"constant", "linear"}, default="constant"
         Mean of the prior. "linear" puts a linear trend beside the process, which helps to extrapolate.
     batch_points : int or "auto", default="auto"
@@ -322,15 +399,16 @@ class QSGPRegressor(_Regressor):
     ----------
     kernel_ : str
         Name of the kernel.
-    lengthscale_ : ndarray of shape (n_features_in_,)
+    lengthscale_ : ndarray of shape (n_inputs,)
         How far each input alone must change for the function to change, in the unit of the input.
-    metric_ : ndarray of shape (n_features_in_, n_directions)
+    metric_ : ndarray of shape (n_inputs, n_directions)
         The linear map in front of the kernel: distances are those of rows times this matrix. Its columns are the
         directions, in units of their lengthscales; for a sum those of all terms.
     signal_variance_ : float or ndarray of shape (n_outputs,)
         Variance of the function before it has seen data, in the unit of the target, squared.
     noise_variance_ : float or ndarray of shape (n_outputs,)
-        Variance of the noise, in the unit of the target, squared.
+        Variance of the noise, in the unit of the target, squared; of a mapped target in units in which it varies as
+        much as the target. Of a mixture the one that the function was learned with.
     n_iter_ : int
         Number of iterations of the training; 1 for a solution in closed form.
     history_ : list of dict
@@ -342,20 +420,26 @@ class QSGPRegressor(_Regressor):
     posterior_ : dict
         What kind of solution was found, with its likelihood and its numbers of rows and functions.
     likelihood_ : str
-        The distribution of the target given the function.
+        The distribution of the target given the function: "gaussian", "laplace", "logistic", or "mixture" if rows not
+        learned from have told the noise.
+    target_map_ : str or ndarray of str
+        The map of the target, "none" or "sinh-arcsinh"; one for each of several outputs.
     calibration_ : object or None
         What `calibrate` has found.
-    input_scale_ : ndarray of shape (n_features_in_,)
+    input_scale_ : ndarray of shape (n_inputs,)
         Standard deviation of each input over the training rows.
     target_mean_, target_scale_ : ndarray
         Mean and standard deviation of each output over the training rows; for a classifier the log odds far from all
         rows, and 1.
     n_features_in_ : int
-        Number of inputs.
+        Number of columns of the training data.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the inputs; only if the training data had names.
-    columns_ : dict
-        How columns of a file, or of a table with categories, become numbers; only for models of such data.
+        Their names; only if they had names.
+    columns_ : Columns
+        What was made of each column of the table or file; ``print(model.columns_)`` says it in words. An array of known
+        numbers is taken as it is and has none.
+    input_names_ : list of str
+        Names of the model's inputs: columns, or what was made of them.
 
     See Also
     --------
@@ -394,6 +478,9 @@ class QSRVMRegressor(_Regressor):
         What distances are made of. "ard": a lengthscale for each input. "full": a lengthscale for each of some linear
         combinations of the inputs, learned from the directions in which the function changes. "auto": with more rows
         than the closed form takes, whichever predicts rows that nothing was learned from better.
+    categorical_features : "from_dtype", list of str or int, or mask, default="from_dtype"
+        Columns that hold categories, whatever they look like: names, positions, or a mask with an entry for each
+        column. "from_dtype" takes texts and columns of a categorical type for categories; these always are.
     basis : {"auto"}, default="auto"
         Only "auto": the basis functions are kernel functions at the training rows.
     n_features : int or "auto", default="auto"
@@ -405,6 +492,12 @@ class QSRVMRegressor(_Regressor):
         Not used: it belongs to a covariance that these estimators do not have.
     likelihood : {"auto", "gaussian", "laplace"}, default="auto"
         Distribution of the noise. "auto" is "gaussian"; "laplace" is for heavy tails and outliers.
+    noise : {"auto", "equal"}, default="auto"
+        Not used: relevance vector machines have one variance for all rows.
+    target_map : {"auto", "none", "sinh-arcsinh"}, default="auto"
+        A monotone map of the target, learned with the model and undone in all that is predicted. "auto" takes one if
+        rows not learned from are predicted better with it, as those of skewed targets may be. "sinh-arcsinh" takes it
+        in any case.
     mean : {"constant", "linear"}, default="constant"
         Mean of the prior. "linear" puts a linear trend beside the process, which helps to extrapolate.
     batch_points : int or "auto", default="auto"
@@ -446,15 +539,16 @@ class QSRVMRegressor(_Regressor):
     ----------
     kernel_ : str
         Name of the kernel.
-    lengthscale_ : ndarray of shape (n_features_in_,)
+    lengthscale_ : ndarray of shape (n_inputs,)
         How far each input alone must change for the function to change, in the unit of the input.
-    metric_ : ndarray of shape (n_features_in_, n_directions)
+    metric_ : ndarray of shape (n_inputs, n_directions)
         The linear map in front of the kernel: distances are those of rows times this matrix. Its columns are the
         directions, in units of their lengthscales; for a sum those of all terms.
     signal_variance_ : float or ndarray of shape (n_outputs,)
         Variance of the function before it has seen data, in the unit of the target, squared.
     noise_variance_ : float or ndarray of shape (n_outputs,)
-        Variance of the noise, in the unit of the target, squared.
+        Variance of the noise, in the unit of the target, squared; of a mapped target in units in which it varies as
+        much as the target. Of a mixture the one that the function was learned with.
     relevance_ : ndarray of int
         Positions of the relevance vectors among the training rows: the rows whose functions are left.
     n_iter_ : int
@@ -468,20 +562,26 @@ class QSRVMRegressor(_Regressor):
     posterior_ : dict
         What kind of solution was found, with its likelihood and its numbers of rows and functions.
     likelihood_ : str
-        The distribution of the target given the function.
+        The distribution of the target given the function: "gaussian", "laplace", "logistic", or "mixture" if rows not
+        learned from have told the noise.
+    target_map_ : str or ndarray of str
+        The map of the target, "none" or "sinh-arcsinh"; one for each of several outputs.
     calibration_ : object or None
         What `calibrate` has found.
-    input_scale_ : ndarray of shape (n_features_in_,)
+    input_scale_ : ndarray of shape (n_inputs,)
         Standard deviation of each input over the training rows.
     target_mean_, target_scale_ : ndarray
         Mean and standard deviation of each output over the training rows; for a classifier the log odds far from all
         rows, and 1.
     n_features_in_ : int
-        Number of inputs.
+        Number of columns of the training data.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the inputs; only if the training data had names.
-    columns_ : dict
-        How columns of a file, or of a table with categories, become numbers; only for models of such data.
+        Their names; only if they had names.
+    columns_ : Columns
+        What was made of each column of the table or file; ``print(model.columns_)`` says it in words. An array of known
+        numbers is taken as it is and has none.
+    input_names_ : list of str
+        Names of the model's inputs: columns, or what was made of them.
 
     See Also
     --------

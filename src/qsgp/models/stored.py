@@ -8,17 +8,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from qsgp.data.columns import Columns
 from qsgp.data.scaling import Scaling
 from qsgp.files import FileError
+from qsgp.models.gaps import Gaps
 from qsgp.models.stored_parts import FITTED, check_memory, check_parts
-from qsgp.posteriors.posteriors import ClosedForm, posterior_from
+from qsgp.posteriors.posteriors import ClosedForm, posterior_from, whole
 from qsgp.training.plan import Plan
 
 
 def contents(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """What `files.write_model` takes."""
-    header, tensors = model._posterior.parts()
+    header, tensors = whole(model._posterior).parts()
     tensors |= {f"scaling.{name}": torch.tensor(value) for name, value in model._scaling.arrays().items()}
+    tensors |= {f"gaps.{name}": torch.tensor(value) for name, value in vars(model._gaps).items()}
     if model._calibration is not None:
         tensors |= {f"calibration.{name}": value for name, value in model._calibration.to_tensors().items()}
     plain = {name: _plain(value) for name, value in model.get_params(deep=False).items()}
@@ -44,11 +47,16 @@ def restore(model: Any, about: dict[str, Any], tensors: dict[str, Tensor], limit
         posterior = posterior_from(about["posterior"], tensors)
         for key, value in model._as_fitted(scaling, posterior, about["fitted"]["n_iter_"]).items():
             setattr(model, key, value)
+        gaps = {name: value.cpu().numpy() for name, value in _below("gaps.", tensors)}
+        model._gaps = Gaps(**gaps) if gaps else Gaps.unknown(scaling.x_mean, scaling.x_scale)
         kept = dict(_below("calibration.", tensors))
         model._calibration = model._calibration_from(kept) if kept else None
         model.history_ = about["history"]
         for key in FITTED & about["fitted"].keys():
             setattr(model, key, _as_attribute(key, about["fitted"][key]))
+        if "given" not in about["fitted"].get("columns_", {"given": None}):  # of a version that named its inputs there
+            model.n_features_in_ = len(model.columns_.given)
+            model.feature_names_in_ = _as_array(model.columns_.names)
         _try(model)
     except FileError:
         raise
@@ -86,6 +94,8 @@ def _below(prefix: str, tensors: dict[str, Tensor]) -> list[tuple[str, Tensor]]:
 def _as_attribute(key: str, value: Any) -> Any:
     if key == "plan_":
         return Plan.from_header(value)
+    if key == "columns_":
+        return Columns.from_header(value)
     return _as_array(value) if isinstance(value, list) else value
 
 

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from qsgp.data.columns import Columns
 from qsgp.files import FileError
 from qsgp.memory import Need, readable
-from qsgp.posteriors.parts import kernel_shapes
+from qsgp.posteriors.parts import kernel_shapes, likelihood_shapes
 from qsgp.posteriors.posteriors import ClosedForm, kind_of
 from qsgp.training.options import SMALL
 
@@ -38,9 +39,9 @@ _ENTRIES: dict[str, set[type]] = {
     "relevance_": {int},
     "classes_": {str, int, float, bool},
 }
-_POSITIVE = {"trust", "scaling.x_scale", "scaling.y_scale"}
-_POSITIVE_OF_KERNELS = ("lengthscale", "variance")
-_NOT_NEGATIVE = {"blend", "noise", "weight"}
+_POSITIVE = {"trust", "effects.share", "scaling.x_scale", "scaling.y_scale"}
+_POSITIVE_OF_KERNELS = ("lengthscale", "variance", "effects")
+_NOT_NEGATIVE = {"blend", "noise", "weight", "effects.left"}
 _ALIKE = {"x", "A", "U", "Z", "table"}  # of one floating type, with those of the kernel
 
 
@@ -66,7 +67,7 @@ def check_memory(about: dict[str, Any], tensors: dict[str, Tensor], limit: int, 
     """The model takes ``limit`` at most; if its user has not named one, also no more than such a file may claim."""
     posterior, need = about["posterior"], memory_of(about["posterior"], tensors)
     size = sum(tensor.nbytes for tensor in tensors.values())
-    usual = posterior["kind"] == ClosedForm.kind and len(tensors["x"]) <= SMALL
+    usual = _of(posterior) == ClosedForm.kind and len(tensors["x"]) <= SMALL
     if not (trusted or usual):
         limit = min(limit, max(_LITTLE, _TIMES * size))
     if need.total > limit:
@@ -80,7 +81,7 @@ def memory_of(posterior: dict[str, Any], tensors: dict[str, Tensor]) -> Need:
     """Bytes that are made of the parts: matrices of rows and of support points, draws, frequencies, quadrature."""
     d, outputs = len(tensors["scaling.x_mean"]), len(tensors["scaling.y_mean"])
     parts = {"the file": sum(tensor.nbytes for tensor in tensors.values())}
-    if posterior["kind"] == ClosedForm.kind:
+    if _of(posterior) == ClosedForm.kind:
         parts["matrices of rows"] = 8 * len(tensors["x"]) ** 2 * (5 + outputs)
     if "U" in tensors:
         parts["matrices of support points"] = 8 * len(tensors["U"]) ** 2 * (3 + 2 * _groups(tensors))
@@ -89,6 +90,11 @@ def memory_of(posterior: dict[str, Any], tensors: dict[str, Tensor]) -> Need:
         parts["frequencies"] = 12 * min(len(tensors["table"]), _BLOCK) * d
     parts["quadrature"] = 100 * outputs * posterior.get("points", 1)
     return Need(parts)
+
+
+def _of(posterior: dict[str, Any]) -> Any:
+    """The kind of a posterior, or of the function that effects stand beside."""
+    return posterior.get("of", posterior["kind"])
 
 
 def _groups(tensors: dict[str, Tensor]) -> int:
@@ -133,7 +139,7 @@ def _check_numbers(tensors: dict[str, Tensor]) -> None:
             raise ValueError(f"{key} is not positive")
         if key in _NOT_NEGATIVE and bool((tensor < 0).any()):
             raise ValueError(f"{key} is negative")
-        if key.startswith("scaling.") and tensor.dtype != torch.float64:
+        if key.startswith(("scaling.", "gaps.")) and tensor.dtype != torch.float64:
             raise TypeError(f"{key} of type {tensor.dtype}")
     kinds = {tensor.dtype for key, tensor in tensors.items() if key in _ALIKE or key.startswith("kernel.")}
     if not kinds < {torch.float32, torch.float64} or not kinds:
@@ -143,8 +149,10 @@ def _check_numbers(tensors: dict[str, Tensor]) -> None:
 def _check_said_twice(about: dict[str, Any], tensors: dict[str, Tensor], width: int, outputs: int) -> None:
     """Sizes agree wherever they stand; a list of names or classes is as long as what it names."""
     posterior, fitted = about["posterior"], about["fitted"]
+    given = fitted["n_features_in_"]
     told = {
-        "columns": {fitted["n_features_in_"], len(fitted.get("feature_names_in_", range(width))), width},
+        "columns": {given, len(fitted.get("feature_names_in_", range(given)))},
+        "inputs": {_inputs(fitted), width},
         "outputs": {posterior.get("outputs", outputs), outputs},
     }
     if "classes_" in fitted:
@@ -157,6 +165,12 @@ def _check_said_twice(about: dict[str, Any], tensors: dict[str, Tensor], width: 
             raise ValueError(f"different numbers of {what}: {sorted(map(str, numbers))}")
 
 
+def _inputs(fitted: dict[str, Any]) -> Any:
+    """That the columns of the fit become; those of a version that had one for each name were named."""
+    about = fitted.get("columns_", {})
+    return len(Columns.from_header(about).encoded) if "given" in about else fitted["n_features_in_"]
+
+
 def _shapes(posterior: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, tuple[int | None, ...]]:
     """Of every tensor of the posterior and the scales; None is any length."""
     d, outputs = len(tensors["scaling.x_mean"]), len(tensors["scaling.y_mean"])
@@ -167,9 +181,15 @@ def _shapes(posterior: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, 
         "scaling.y_scale": (outputs,),
         "scaling.slope": (d, outputs),
     }
+    if any(key.startswith("gaps.") for key in tensors):
+        found |= {"gaps.rows": (None, d), "gaps.share": (d,)}
     own = {key.removeprefix("kernel."): tensor for key, tensor in tensors.items() if key.startswith("kernel.")}
     found |= {f"kernel.{key}": shape for key, shape in kernel_shapes(str(posterior["kernel"]), own, d).items()}
-    found |= {key: () for key in tensors if key.startswith("likelihood.")}
+    if "scaling.target_map" in tensors:
+        found["scaling.target_map"] = (5, outputs)
+    own = {key.removeprefix("likelihood."): tensor for key, tensor in tensors.items() if key.startswith("likelihood.")}
+    shapes = likelihood_shapes(str(posterior["likelihood"]), own, outputs)
+    found |= {f"likelihood.{key}": shape for key, shape in shapes.items()}
     if "U" in tensors:
         points = len(tensors["U"])
         found |= {"U": (points, d), "noise": (points, None) if tensors["noise"].ndim else ()}

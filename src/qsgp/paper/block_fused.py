@@ -35,6 +35,8 @@ class Fused:
     def of(cls, problem: Problem, state: State, settings: Settings) -> "Fused | None":
         """None where the kernels do not fit: dense columns, several outputs, weights, other sites, other controls."""
         basis, source, U = problem.basis, problem.source, problem.support.U
+        if getattr(source, "moving", False):  # kernels read one tensor of all rows
+            return None
         rows = torch.arange(source.n, device=U.device)
         sigma2, weighted = problem.likelihood.noise_variance, source.weights(rows[:1]) is not None
         first = initial_hyperparameters(basis, problem.likelihood)

@@ -10,11 +10,13 @@ from torch import Tensor, nn
 
 from qsgp.bases import Fourier
 from qsgp.interfaces import Kernel, Likelihood
+from qsgp.kernels.levels import WithLevels, smooth_part
 from qsgp.posteriors.parts import Shapes, describe, tensors_of
 from qsgp.posteriors.serving import served_kernel
 from qsgp.posteriors.spread import PRIOR_FEATURES
 from qsgp.solvers.closed_form import Sites, Solved, solve, threads_worth, tighten_all
 from qsgp.solvers.dual import spectral
+from qsgp.solvers.pathwise import effect_draws
 
 
 @dataclass(frozen=True)
@@ -91,18 +93,30 @@ class ClosedForm:
         """Draws of f, coherent over x, linear in its length: a prior draw, corrected at the data (Matheron's rule)."""
         x = x.to(self.x)
         generator = torch.Generator().manual_seed(seed)
-        basis = Fourier(spectral(self.kernel), PRIOR_FEATURES, seed=seed)
+        kernel, numbers, own_numbers = smooth_part(self.kernel, x, self.x)
+        basis = Fourier(spectral(kernel), PRIOR_FEATURES, seed=seed)
         columns = basis.columns(torch.arange(PRIOR_FEATURES, device=x.device))
-        at_data, at_x = basis.features(self.x, columns), basis.features(x, columns)
+        at_data, at_x = basis.features(own_numbers, columns), basis.features(numbers, columns)
         k_star = self.kernel(x, self.x)
-        draws = []
-        for solved in self.solved:
+        draws, of_data, of_x = list[Tensor](), *self._prior_effects(x, count * len(self.solved), seed)
+        for number, solved in enumerate(self.solved):
+            own = slice(number * count, (number + 1) * count)
             w = torch.randn(PRIOR_FEATURES, count, generator=generator, dtype=torch.float64).to(x)
             noise = torch.randn(len(self.x), count, generator=generator, dtype=torch.float64).to(x)
             root = solved.sites.root[:, None]
-            residual = solved.sites.white[:, None] - root * (at_data @ w) - noise
-            draws.append((at_x @ w + k_star @ (root * torch.cholesky_solve(residual, solved.factor))).mT)
+            residual = solved.sites.white[:, None] - root * (at_data @ w + of_data[:, own]) - noise
+            draws.append((at_x @ w + of_x[:, own] + k_star @ (root * torch.cholesky_solve(residual, solved.factor))).mT)
         return torch.stack(draws, 2)
+
+    def _prior_effects(self, x: Float[Tensor, "t d"], count: int, seed: int) -> tuple[Tensor, Tensor]:
+        """Of the levels of the training rows and of ``x``."""
+        kernel = self.kernel
+        if not isinstance(kernel, WithLevels):
+            return self.x.new_zeros(1, count), x.new_zeros(1, count)
+        prior = kernel.effects[:, None]
+        # that of a training row whose level is not known is part of its noise
+        at_data = effect_draws(kernel.codes(self.x), prior, count, seed, unknown=False)
+        return at_data.to(x), effect_draws(kernel.codes(x), prior, count, seed).to(x)
 
     def parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         header = {"kind": self.kind, **describe(self.kernel, self.likelihood)}

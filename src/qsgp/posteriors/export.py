@@ -9,15 +9,19 @@ import io
 import logging
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from jaxtyping import Float64
 from torch import Tensor, nn
 
 from qsgp.atomic import place_for, written
-from qsgp.data.scaling import FAR, FAR_LINEAR, Scaling
-from qsgp.interfaces import Likelihood
-from qsgp.posteriors.posteriors import Posterior
+from qsgp.data.scaling import FAR, FAR_LINEAR, Scaling, normal_nodes
+from qsgp.data.target_maps import TargetMap
+from qsgp.interfaces import Kernel, Likelihood
+from qsgp.kernels.levels import WithLevels
+from qsgp.posteriors.posteriors import Posterior, whole
 
 try:
     import onnxscript
@@ -28,8 +32,17 @@ OPSET = 18
 LARGEST = 2**31 - 2**20  # bytes that one ONNX file can hold
 
 
+class MissingInputs(NamedTuple):
+    """What rows with NaN add to the variance: a row for each input, less the share of rows that lacked it in the fit;
+    the variance of f may fall to ``least``."""
+
+    lost: Float64[np.ndarray, "d o"]
+    share: Float64[np.ndarray, " d"]
+    least: float
+
+
 class Serving(nn.Module):
-    """x -> (mean, deviation) of y, or -> (probabilities,) for a classifier."""
+    """x -> (mean, deviation) of y, or -> (probabilities,) for a classifier. NaN is an input that is not known."""
 
     x_mean: Tensor
     x_scale: Tensor
@@ -37,21 +50,57 @@ class Serving(nn.Module):
     y_scale: Tensor
     slope: Tensor
 
-    def __init__(self, scaling: Scaling, posterior: Posterior, likelihood: Likelihood, classes: int | None) -> None:
+    lost: Tensor
+    share: Tensor
+    instead: Tensor
+
+    def __init__(
+        self, scaling: Scaling, posterior: Posterior, likelihood: Likelihood, classes: int | None, gaps: MissingInputs
+    ) -> None:
         super().__init__()
-        self.latent = posterior.serving()
+        self.register_buffer("share", torch.tensor(gaps.share))
+        self.register_buffer("lost", torch.tensor(gaps.lost))
+        self.least = gaps.least
+        self.latent = whole(posterior).serving()
+        self.register_buffer("instead", _instead_of_missing(posterior.kernel, len(scaling.x_mean)))
         self.likelihood, self.classes = likelihood, classes
+        self.map, map_of = scaling.map, "target_map"  # its numbers become constants of the file
         for name, array in scaling.arrays().items():
-            self.register_buffer(name, torch.tensor(array))
+            if name != map_of:
+                self.register_buffer(name, torch.tensor(array))
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        z = (x - self.x_mean) / self.x_scale
+        missing = torch.isnan(x)
+        z = torch.where(missing, self.instead, (x - self.x_mean) / self.x_scale)
         f, spread = self.latent(_within(z, FAR))
+        added = (missing.to(x.dtype) - self.share) @ self.lost
+        spread = torch.maximum(spread + added, spread.clamp_max(self.least))
         mean, variance = self.likelihood.moments(f + self.y_mean if self.classes is not None else f, spread)
         if self.classes is not None:
             p = torch.cat([1 - mean, mean], 1) if self.classes == 2 else mean
             return (p / p.sum(1, keepdim=True),)
-        return (mean + _within(z, FAR_LINEAR) @ self.slope) * self.y_scale + self.y_mean, variance.sqrt() * self.y_scale
+        t, deviation = mean + _within(z, FAR_LINEAR) @ self.slope, variance.sqrt()
+        if self.map is None:
+            return t * self.y_scale + self.y_mean, deviation * self.y_scale
+        return self._mapped(self.map, t, deviation)
+
+    def _mapped(self, target_map: TargetMap, t: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
+        """As `Scaling.moments` has it."""
+        z, share = normal_nodes()
+        nodes, weights = torch.tensor(z)[:, None, None], torch.tensor(share)[:, None, None]
+        values = target_map.inverse(t + nodes * deviation)
+        mean = (weights * values).sum(0)
+        spread = (weights * (values - mean).square()).sum(0).sqrt()
+        mean, spread = (torch.where(target_map.plain, a, b) for a, b in ((t, mean), (deviation, spread)))
+        return mean * self.y_scale + self.y_mean, spread * self.y_scale
+
+
+def _instead_of_missing(kernel: Kernel, d: int) -> Tensor:
+    """The mean of a number; no level of an identifier, which are the last inputs."""
+    found = torch.zeros(d, dtype=torch.float64)
+    if isinstance(kernel, WithLevels):
+        found[d - len(kernel.effects) :] = -1
+    return found
 
 
 def _within(z: Tensor, most: float) -> Tensor:

@@ -8,8 +8,9 @@ from torch import Tensor
 from qsgp.files import FileError
 from qsgp.interfaces import Kernel, Likelihood
 from qsgp.kernels import BY_NAME as KERNELS
-from qsgp.kernels import Mapped, SpectralSum
+from qsgp.kernels import Mapped, SpectralSum, WithLevels
 from qsgp.likelihoods import BY_NAME as LIKELIHOODS
+from qsgp.likelihoods import Mixture
 
 Shapes = dict[str, tuple[int | None, ...]]  # of tensors by their names; None is any length
 
@@ -35,6 +36,9 @@ def kernel_and_likelihood(header: dict[str, Any], tensors: dict[str, Tensor]) ->
 
 def kernel_shapes(name: str, tensors: dict[str, Tensor], d: int) -> Shapes:
     """Of the tensors of a kernel of that name, without their prefix "kernel."."""
+    if "effects" in tensors:  # of identifiers, the last inputs
+        smooth, q = {key: value for key, value in tensors.items() if key != "effects"}, len(tensors["effects"])
+        return kernel_shapes(name, smooth, d - q) | {"effects": (q,)}
     terms = name.split("+")
     if len(terms) > 1:
         found: Shapes = {}
@@ -46,7 +50,19 @@ def kernel_shapes(name: str, tensors: dict[str, Tensor], d: int) -> Shapes:
     return {"lengthscale": (k,), "variance": (), **({"map": (d, k)} if "map" in tensors else {})}
 
 
+def likelihood_shapes(name: str, tensors: dict[str, Tensor], outputs: int) -> Shapes:
+    """Of the tensors of a likelihood of that name, without their prefix "likelihood."; all but a few are numbers."""
+    if name != Mixture.name:
+        return dict.fromkeys(tensors, ())
+    k, p, q = (tensors[key].shape[-1] for key in ("scales", "mean_knots", "variance_knots"))
+    found: Shapes = {"noise_variance": (), "scales": (k,), "weights": (outputs, k), "shifts": (k,)}
+    found |= {"mean_knots": (outputs, p), "by_mean": (outputs, p)}
+    return found | {"variance_knots": (outputs, q), "by_variance": (outputs, q)}
+
+
 def _of_kernel(kernel: Any) -> dict[str, Tensor]:
+    if isinstance(kernel, WithLevels):
+        return _of_kernel(kernel.smooth) | {"effects": kernel.effects}
     if isinstance(kernel, SpectralSum):
         terms = enumerate(map(_of_kernel, kernel.kernels))
         return {f"{at}.{name}": value for at, term in terms for name, value in term.items()}
@@ -54,7 +70,10 @@ def _of_kernel(kernel: Any) -> dict[str, Tensor]:
 
 
 def _kernel(header: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
-    """A name such as "matern12+laplacian" is a sum."""
+    """A name such as "matern12+laplacian" is a sum; the variances of effects make identifiers of the last inputs."""
+    if "effects" in tensors:
+        smooth = {key: value for key, value in tensors.items() if key != "effects"}
+        return WithLevels(_kernel(header, smooth), tensors["effects"])
     terms = header["kernel"].split("+") if isinstance(header["kernel"], str) else [header["kernel"]]
     if len(terms) > 1:
         each = [_kernel({"kernel": term}, _below(f"{at}.", tensors)) for at, term in enumerate(terms)]

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from qsgp.files import FileError
 from qsgp.interfaces import Kernel, Likelihood
 from qsgp.posteriors.closed_form import ClosedForm
+from qsgp.posteriors.effects import WithEffects
 from qsgp.posteriors.features import Features
 from qsgp.posteriors.fourier_weights import FourierWeights
 from qsgp.posteriors.parts import Shapes, describe, kernel_and_likelihood, tensors_of
@@ -24,6 +25,7 @@ __all__ = [
     "FourierWeights",
     "KernelFunctionsAtRows",
     "Posterior",
+    "WithEffects",
     "describe",
     "kernel_and_likelihood",
     "kind_of",
@@ -89,9 +91,9 @@ class AnyPosterior(Protocol):
         ...
 
 
-Posterior = ClosedForm | Features | KernelFunctionsAtRows | FourierWeights
+Posterior = ClosedForm | Features | KernelFunctionsAtRows | FourierWeights | WithEffects
 KINDS: dict[str, type[Posterior]] = {
-    each.kind: each for each in (ClosedForm, Features, KernelFunctionsAtRows, FourierWeights)
+    each.kind: each for each in (ClosedForm, Features, KernelFunctionsAtRows, FourierWeights, WithEffects)
 }
 
 
@@ -101,6 +103,11 @@ def kind_of(header: dict[str, Any]) -> type[Posterior]:
     if not isinstance(kind, str) or kind not in KINDS:
         raise FileError(f"Expected a model among {', '.join(KINDS)}, got {kind!r:.80}. Update qsgp, or save it anew.")
     return KINDS[kind]
+
+
+def whole(posterior: Posterior) -> Posterior:
+    """In one process: what ranks share of it is brought together, on every rank."""
+    return posterior.whole() if isinstance(posterior, KernelFunctionsAtRows) else posterior
 
 
 def posterior_from(header: dict[str, Any], tensors: dict[str, Tensor]) -> Posterior:

@@ -1,6 +1,6 @@
 """Kernel functions at many rows: the GP's mean, and posterior draws about it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -12,13 +12,18 @@ from qsgp.paper.prediction import columns_of
 from qsgp.posteriors.parts import Shapes, describe, tensors_of
 from qsgp.posteriors.serving import ServedSpread, served_kernel
 from qsgp.posteriors.spread import Spread
+from qsgp.ranks import ALONE, Ranks
 from qsgp.solvers.dual import spectral
 from qsgp.solvers.pathwise import prior_draws, prior_tables
 
 
 @dataclass(frozen=True)
 class KernelFunctionsAtRows:
-    """The GP's mean k(x, X) A for many rows; further columns of A are posterior draws (`pathwise`)."""
+    """The GP's mean k(x, X) A for many rows; further columns of A are posterior draws (`pathwise`).
+
+    With several ranks x and A are those of a rank's own rows, and all ranks predict together: the sum over the rows is
+    one over the ranks. `whole` is the same model in one process.
+    """
 
     kernel: SpectralKernel
     likelihood: Likelihood
@@ -27,6 +32,9 @@ class KernelFunctionsAtRows:
     outputs: int
     seed: int  # of the prior draws
     spread: Spread
+    tails: bool = True  # of the prior draws: files of before have those of the kernel
+    ranks: Ranks = ALONE
+    n: int | None = None  # rows of all ranks
 
     kind: ClassVar[str] = "kernel functions at rows"
     rows_at_a_time: ClassVar[int] = 2048
@@ -45,13 +53,15 @@ class KernelFunctionsAtRows:
 
     @torch.no_grad()
     def mean(self, x: Float[Tensor, "t d"]) -> Float[Tensor, "t o"]:
-        return self.kernel.product(x.to(self.x), self.x, columns_of(self.A, self.outputs))[:, : self.outputs]
+        known = self.kernel.product(x.to(self.x), self.x, columns_of(self.A, self.outputs))
+        return self.ranks.total(known[:, : self.outputs])
 
     @torch.no_grad()
     def pieces(self, x: Float[Tensor, "t d"]) -> tuple[Float[Tensor, "t o"], Float[Tensor, "t g s"]]:
         """Mean, and draws about it."""
-        groups, known = len(self.spread.factor), self.kernel.product(x, self.x, self.A)
-        draws = prior_draws(self.kernel, x, groups * self.draws, self.seed) - known[:, self.outputs :]
+        groups, known = len(self.spread.factor), self.ranks.total(self.kernel.product(x, self.x, self.A))
+        prior = prior_draws(self.kernel, x, groups * self.draws, self.seed, tails=self.tails)
+        draws = prior - known[:, self.outputs :]
         return known[:, : self.outputs], draws.unflatten(1, (groups, self.draws))
 
     def latent(self, x: Float[Tensor, "t d"]) -> tuple[Float[Tensor, "t o"], Float[Tensor, "t o"]]:
@@ -64,9 +74,17 @@ class KernelFunctionsAtRows:
         mean, draws = self.pieces(x)
         return self.spread.sample(mean, x, draws, count, seed)
 
+    def whole(self) -> "KernelFunctionsAtRows":
+        if self.ranks.size == 1:
+            return self
+        assert self.n is not None
+        every = torch.arange(self.n, device=self.x.device)
+        x, A = (self.ranks.collected(part, every) for part in (self.x, self.A))
+        return replace(self, x=x, A=A, ranks=ALONE)
+
     def parts(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         header = {"kind": self.kind, **describe(self.kernel, self.likelihood)}
-        header |= {"outputs": self.outputs, "seed": self.seed}
+        header |= {"outputs": self.outputs, "seed": self.seed, "tails": self.tails}
         tensors = {"x": self.x, "A": self.A, **self.spread.tensors()}
         return header, tensors | tensors_of(self.kernel, self.likelihood)
 
@@ -76,7 +94,7 @@ class KernelFunctionsAtRows:
     ) -> "KernelFunctionsAtRows":
         x, A, own = tensors["x"], tensors["A"], spectral(kernel)
         outputs, seed = header.get("outputs", A.shape[1]), header.get("seed", 0)  # files of before the draws lack both
-        return cls(own, likelihood, x, A, outputs, seed, Spread.restore(own, tensors))
+        return cls(own, likelihood, x, A, outputs, seed, Spread.restore(own, tensors), bool(header.get("tails", False)))
 
     @staticmethod
     def shapes(header: dict[str, Any], tensors: dict[str, Tensor], d: int, outputs: int) -> Shapes:
@@ -98,7 +116,7 @@ class _AtRows(nn.Module):
         self.kernel, self.spread = served_kernel(posterior.kernel, posterior.x), ServedSpread(posterior.spread)
         self.outputs, self.draws = posterior.outputs, posterior.A.shape[1] - posterior.outputs
         self.register_buffer("A", posterior.A.double().cpu())
-        omega, weights = prior_tables(posterior.kernel, self.draws, posterior.seed)
+        omega, weights = prior_tables(posterior.kernel, self.draws, posterior.seed, posterior.tails)
         self.register_buffer("omega", omega.cpu())
         self.register_buffer("weights", weights.cpu())
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from qsgp.bases import Fourier, Inducing, Whitened
-from qsgp.kernels import Mapped, SpectralSum
+from qsgp.kernels import Mapped, SpectralSum, WithLevels
 from qsgp.posteriors.spread import Spread
 
 
@@ -76,11 +76,61 @@ class ServedSum(nn.Module):
         return torch.stack([term(z) for term in self.terms]).sum(0)
 
 
-Served = ServedKernel | ServedMapped | ServedSum
+class ServedTables(nn.Module):
+    """The sum over identifiers, the last inputs, of the entries of their levels; the last entry is of unknown ones."""
+
+    tables: Tensor
+
+    def __init__(self, tables: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("tables", tables.double().cpu())
+
+    def numbers(self, z: Tensor) -> Tensor:
+        """The other inputs."""
+        return z[:, : z.shape[1] - len(self.tables)]
+
+    def codes(self, z: Tensor) -> Tensor:
+        last = self.tables.shape[1] - 1
+        codes = z[:, z.shape[1] - len(self.tables) :].long()
+        return torch.where((codes < 0) | (codes > last), last, codes)
+
+    def forward(self, z: Tensor) -> Tensor:
+        codes = self.codes(z)
+        return torch.stack([table[codes[:, j]] for j, table in enumerate(self.tables)]).sum(0)
+
+
+class ServedWithLevels(nn.Module):
+    """A kernel of the numbers, and effects of levels."""
+
+    effects: Tensor
+    Z: Tensor
+
+    def __init__(self, kernel: WithLevels, Z: Tensor) -> None:
+        super().__init__()
+        self.smooth, self.d = served_kernel(kernel.smooth, kernel.numbers(Z)), Z.shape[1] - len(kernel.effects)
+        self.register_buffer("effects", kernel.effects.double().cpu())
+        self.register_buffer("Z", kernel.codes(Z).double().cpu())
+
+    @property
+    def variance(self) -> Tensor:
+        return self.smooth.variance + self.effects.sum()
+
+    def forward(self, z: Tensor) -> Tensor:
+        k: Tensor = self.smooth(z[:, : self.d])
+        codes = z[:, self.d :].double()
+        for j in range(self.Z.shape[1]):
+            own = codes[:, j : j + 1]
+            k = k + self.effects[j] * ((own == self.Z[:, j]) & (own >= 0)).to(k.dtype)
+        return k
+
+
+Served = ServedKernel | ServedMapped | ServedSum | ServedWithLevels
 
 
 def served_kernel(kernel: Any, Z: Tensor) -> Served:
     """k(x, Z) for serving, whatever the kernel is made of."""
+    if isinstance(kernel, WithLevels):
+        return ServedWithLevels(kernel, Z)
     if isinstance(kernel, SpectralSum):
         return ServedSum(kernel, Z)
     return ServedMapped(kernel, Z) if isinstance(kernel, Mapped) else ServedKernel(kernel, Z)

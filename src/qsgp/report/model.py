@@ -46,6 +46,9 @@ def in_words(model: Any, target: str) -> list[str]:
             f"Noise: {likelihood.words}; deviation of the noise {_listed(noise)}, of the function {_listed(signal)}, "
             f"{of}."
         )
+        mapped = np.ravel(model.target_map_) != "none"
+        if mapped.any():
+            lines.append(f"{target if mapped.all() else 'Some outputs'}: mapped by a sinh-arcsinh before the noise.")
     lines.append(_how(model))
     if not hasattr(model, "plan_") and (memory := getattr(model, "memory_", None)) is not None:
         lines.append(f"The fit reckoned with {readable(int(memory))} of memory.")

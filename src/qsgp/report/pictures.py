@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from qsgp import plots
-from qsgp.evaluation import Classification, Evaluation, Regression, area, relevance
+from qsgp.evaluation import Classification, Encoded, Evaluation, Regression, area, relevance
 from qsgp.plots.drawing import POINTS, some_rows
 from qsgp.report import words
 from qsgp.report.figures import SIZE, draw
@@ -100,30 +100,33 @@ def class_pictures(found: Classification) -> list[str]:
 
 def input_pictures(subject: Subject) -> list[str]:
     model, order = subject.model, subject.order
-    says = words.inputs([subject.names[j] for j in order], relevance(model)[order])
+    says = words.inputs([subject.titles[j] for j in order], relevance(model)[order])
     svg, _ = draw(
         "relevance",
         f"Relevance of inputs. {says}",
-        lambda ax: plots.input_relevance(model, columns=order, ax=ax),
+        lambda ax: plots.input_relevance(model, columns=order, names=subject.titles, ax=ax),
         (3.7, 0.8 + 0.21 * min(len(order), 12)),
     )
     how = "The reciprocal lengthscale of each input in units of its deviation: a long bar means that the function "
     how += "changes quickly along it. Inputs that say the same thing share their relevance."
     first, figures = figure("Relevance of inputs", svg, says, how), []
-    rows = subject.X[some_rows(len(subject.X), _SLICE_ROWS)]
+    ready = Encoded(subject.X[some_rows(len(subject.X), _SLICE_ROWS)])
     for j in order[:_SLICES]:
 
         def along(ax: Any, j: int = j) -> None:
-            plots.slice_plot(model, rows, column=j, output=subject.output, ax=ax)
+            if (column := subject.categories.get(j)) is not None:
+                plots.category_slice(model, ready, column=column, output=subject.output, ax=ax)
+            else:
+                plots.slice_plot(model, ready, column=j, output=subject.output, ax=ax)
             if isinstance(subject.shown, Regression):
                 # one scale for all slices: what does not matter must look flat
                 low, high = np.quantile(subject.shown.y, [0.005, 0.995])
                 ax.set_ylim(min(low, ax.get_ylim()[0]), max(high, ax.get_ylim()[1]))
 
-        alt = f"Predictions along {subject.names[j]}, the other inputs at their medians"
+        alt = f"Predictions along {subject.titles[j]}, the other inputs at their medians"
         svg, ax = draw(f"slice{j}", alt, along, _SMALL)
         moved = max(words.span(line.get_ydata()) for line in ax.lines)
-        figures.append(figure(f"Slice along {subject.names[j]}", svg, f"The prediction moves by {number(moved)}."))
+        figures.append(figure(f"Slice along {subject.titles[j]}", svg, f"The prediction moves by {number(moved)}."))
     banded = not isinstance(subject.shown, Classification) or len(subject.shown.classes) == 2
     how = f"Slices follow one input, the others at their medians{'; bands hold 95 %' if banded else ''}."
     return [gallery([first], "pairs"), paragraph(how), gallery(figures)]
@@ -132,7 +135,7 @@ def input_pictures(subject: Subject) -> list[str]:
 def residual_pictures(subject: Subject, found: Regression) -> list[str]:
     left, figures = {}, []
     for j in subject.order[:_RESIDUAL_INPUTS]:
-        x, name = subject.X[:, j].astype(float), subject.names[j]
+        x, name = subject.along(j), subject.titles[j]
         left[name] = words.trend_left(x, found.residual)
         says = f"Groups along it explain {percent(left[name])} of the residuals' variance beyond chance."
 

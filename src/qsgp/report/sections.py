@@ -44,7 +44,10 @@ def sections(subject: Subject) -> list[Section]:
 def _data(subject: Subject) -> list[str]:
     X, rows = subject.X, []
     for j, name in enumerate(subject.names):
-        rows.append([name, *_summary(X[:, j].astype(float)), "" if subject.varies[j] else "constant"])
+        known = X[~np.isnan(X[:, j]), j].astype(float)
+        gaps = f"{len(X) - len(known):,} missing" if len(known) < len(X) else ""
+        note = ", ".join(word for word in ("" if subject.varies[j] else "constant", gaps) if word)
+        rows.append([name, *_summary(known if len(known) else np.zeros(1)), note])
     constant = [name for name, moving in zip(subject.names, subject.varies, strict=True) if not moving]
     text = (
         f"{len(X):,} rows of {X.shape[1]:,} {'inputs' if X.shape[1] > 1 else 'input'}; the target is {subject.target}. "
@@ -54,7 +57,10 @@ def _data(subject: Subject) -> list[str]:
         text += f"Constant over these rows: {listed}. "
     text += "Scores of rows that the model was trained on flatter it: judge it by rows it has not seen."
     inputs = table("Inputs", ["input", "least", "median", "largest", "deviation", "note"], rows)
-    return [paragraph(text), _target_table(subject), inputs]
+    columns = getattr(subject.model, "columns_", None)
+    made = [[column.name, column.words] for column in columns] if columns is not None else []
+    about = [table("What was made of the columns", ["column", "became"], made)] if made else []
+    return [paragraph(text), _target_table(subject), *about, inputs]
 
 
 def _target_table(subject: Subject) -> str:

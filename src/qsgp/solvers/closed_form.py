@@ -23,6 +23,8 @@ from qsgp.data.rows import Rows
 from qsgp.factor import NotPositiveDefinite, cholesky
 from qsgp.interfaces import Kernel, Likelihood
 from qsgp.kernels.gram import gram
+from qsgp.likelihoods import LabelsAsNumbers
+from qsgp.solvers import left_out
 
 K = TypeVar("K", bound=Kernel)
 L = TypeVar("L", bound=Likelihood)
@@ -226,6 +228,8 @@ def density_of_others(
     """
     (x, Y, weight), (x_new, Y_new, weight_new) = known, others
     with threads_worth(len(x)):
+        if likelihood.fixed_sites:
+            return _density_by_one_factor(kernel, likelihood, known, others)
         Gram, cross, total = kernel(x, x), kernel(x, x_new), 0.0
         xis = tighten_all(Gram, likelihood, Y, weight, halt)
         for y, xi, y_new in zip(Y.mT, xis.mT, Y_new.mT, strict=True):
@@ -234,6 +238,21 @@ def density_of_others(
             variance = (kernel.diag(x_new) - half.square().sum(0)).clamp_min(0)
             total += float(weight_new @ likelihood.log_density(y_new, cross.mT @ solved.alpha, variance))
     return total / float(weight_new.sum()) / Y.shape[1]
+
+
+def _density_by_one_factor(kernel: Kernel, likelihood: Likelihood, known: Rows, others: Rows) -> float:
+    """Outputs share their noise, and so the factor."""
+    assert likelihood.noise_variance is not None
+    B, cross = kernel(known.x, known.x), kernel(known.x, others.x)
+    B.diagonal().add_(likelihood.noise_variance / known.weight)
+    factor, _ = cholesky(B)
+    mean = cross.mT @ torch.cholesky_solve(known.Y, factor)
+    if isinstance(likelihood, LabelsAsNumbers):
+        return left_out.density_of_classes(mean, others)
+    half = torch.linalg.solve_triangular(factor, cross, upper=False)
+    variance = (kernel.diag(others.x) - half.square().sum(0)).clamp_min(0)
+    logs = likelihood.log_density(others.Y, mean, variance[:, None]).mean(1)
+    return float(others.weight @ logs / others.weight.sum())
 
 
 @contextmanager
@@ -369,6 +388,8 @@ class _Objective:
         return float(loss.detach()), gradient.double().cpu().numpy()
 
     def _evidence(self, Gram: Float[Tensor, "n n"], likelihood: Likelihood) -> Float[Tensor, ""]:
+        if isinstance(likelihood, LabelsAsNumbers):  # no evidence, but what leads to it
+            return left_out.log_probability(Gram, likelihood, self._rows)
         weight, columns = self._rows.weight, self._rows.Y.mT
         with torch.no_grad():  # the sites of the last point are a good guess for this one
             firsts, rounds = (self._xis, 4) if self._xis else ([None] * len(columns), _ROUNDS)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from qsgp.data.rows import Rows
 from qsgp.interfaces import Likelihood, OwnParabola, SpectralKernel
+from qsgp.ranks import ALONE, Ranks
 from qsgp.solvers.pathwise import noise_draws, prior_draws
 
 LEAST = 1e-4  # precision of a site that tells nothing more; its noise would have no digits left in float32
@@ -43,16 +44,17 @@ class RowSites:
         draws: int,
         seed: int,
         floor: float = 0.0,
+        ranks: Ranks = ALONE,
     ) -> "RowSites":
-        """Sites about the prior."""
+        """Sites about the prior of a rank's own rows."""
         (x, Y, weight), groups = rows, groups_of(likelihood, rows.Y.shape[1])
-        columns = groups * draws
+        columns, n = groups * draws, int(ranks.total(torch.tensor(len(x))))
         sites = cls(
             likelihood,
             Y,
             weight,
             prior_draws(kernel, x, columns, seed),
-            noise_draws(len(x), columns, seed, x),
+            noise_draws(n, columns, seed, x)[ranks.share(n)].contiguous(),
             Y.new_empty(len(Y), groups),
             floor,
         )

@@ -15,6 +15,10 @@ CENTRES = 2000  # most kernel functions of a relevance vector machine
 BATCH_POINTS = 1000
 BATCH_FEATURES = 2048
 SUPPORT_POINTS = 500
+PRODUCTS = 10**7  # of functions and levels, while effects of identifiers are estimated
+LEAST_ROWS = 100  # that can tell what noise predictions have, or whether a target wants a map
+MOST_MAPPED = 4  # outputs of which a map is looked for
+SECONDS_OF_A_MAP, OF_FEW_ROWS = 5.0, 2.0  # of max_time, at least; up to 1,000 rows
 SECONDS = 60.0  # what sizes are made for when no max_time is given
 
 
@@ -77,6 +81,8 @@ class Options:
     """Keywords with None for "auto"; a plan fills in the numbers."""
 
     likelihood: str = "gaussian"
+    noise: str = "equal"
+    target_map: str = "none"
     kernel: str = "auto"
     metric: str = "auto"
     basis: str = "auto"
@@ -97,8 +103,12 @@ class Options:
     seed: int = 0
     relevance: bool = False  # a relevance vector machine
     by_numbers: bool = False  # labels may be taken for numbers
+    # inputs, the last ones, that hold levels of identifiers: codes 0 to L - 1, or -1 for one that is not known
+    levels: tuple[int, ...] = ()
+    level_counts: tuple[int, ...] = ()  # L of each
     checkpoint: str | None = None  # a folder
     checkpoint_seconds: float = 30.0
+    ranks: int = 1  # processes that share the rows
 
     @property
     def table_dtype(self) -> torch.dtype:
@@ -115,9 +125,16 @@ class Options:
         """Features are asked for by name, or there are too many rows for the closed form."""
         return n > SMALL or not self.plain or self.n_features is not None
 
+    def maps_targets(self, n: int, outputs: int) -> bool:
+        """Whether a map of so many targets is looked for: each costs about a second, of few rows less."""
+        time = self.max_time is None or self.max_time >= (OF_FEW_ROWS if n <= LEARN_POINTS else SECONDS_OF_A_MAP)
+        return self.target_map != "none" and (self.target_map != "auto" or (time and outputs <= MOST_MAPPED))
+
     @property
     def pace(self) -> Pace:
-        return PACES["cuda" if self.device.startswith("cuda") else "cpu"]
+        """Of all ranks where a time is given; else equal seeds give equal models, however many share the work."""
+        pace = PACES["cuda" if self.device.startswith("cuda") else "cpu"]
+        return pace if self.max_time is None else replace(pace, values=self.ranks * pace.values)
 
     def groups(self, outputs: int) -> int:
         """Variances that a model of so many outputs has: other sites than Gaussian ones curve each in its own way."""

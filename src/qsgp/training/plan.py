@@ -100,9 +100,10 @@ class Plan:
         return cls(sizes, need, header["given"], header["device"], header["dtype"], seconds, tuple(header["sentences"]))
 
 
-def make_plan(n: int, d: int, outputs: int, options: Options, *, keep: bool = False) -> Plan:
-    """For n rows of weight. ``keep``: the closed form whatever keywords say of features, for portions that follow."""
-    shape = Shape(n, d, outputs)
+def make_plan(n: int, d: int, outputs: int, options: Options, *, keep: bool = False, streamed: bool = False) -> Plan:
+    """For n rows of weight. ``keep``: the closed form whatever keywords say of features, for portions that follow.
+    ``streamed``: rows are read from the disk."""
+    shape = Shape(n, d, outputs, streamed)
     after = weights_or_steps(functions(n, options), options)
     first = CLOSED_FORM if keep or not options.wants_table(n) else table_road(options, after)
     if first == ROWS and options.by_numbers:
@@ -110,7 +111,8 @@ def make_plan(n: int, d: int, outputs: int, options: Options, *, keep: bool = Fa
     wanted = first_sizes(n, outputs, options, first, after == WEIGHTS)
     sizes = within_memory(wanted, shape, options, after)
     if sizes.road != ROWS and options.likelihood == LabelsAsNumbers.name:
-        return make_plan(n, d, outputs, replace(options, likelihood=Logistic.name, by_numbers=False), keep=keep)
+        fewer = replace(options, likelihood=Logistic.name, by_numbers=False)
+        return make_plan(n, d, outputs, fewer, keep=keep, streamed=streamed)
     need = need_of(sizes, shape, options)
     remedy = f"Lower n_features (now {sizes.m}) or batch_features (now {sizes.batch_features})."
     check_fits(need, options.max_memory, remedy)

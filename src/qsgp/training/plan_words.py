@@ -7,9 +7,9 @@ from qsgp.likelihoods import BY_NAME as LIKELIHOODS
 from qsgp.likelihoods import LabelsAsNumbers
 from qsgp.memory import Need, readable
 from qsgp.paper.settings import PAPER
-from qsgp.training.options import LEARN_POINTS, MOST_FEATURES, SECONDS, SMALL, Options, Sizes
+from qsgp.training.options import LEARN_POINTS, LEAST_ROWS, MOST_FEATURES, SECONDS, SMALL, Options, Sizes
 from qsgp.training.safeguard import judges
-from qsgp.training.sizes import CLOSED_FORM, FEATURES_SOLVED, ROWS, STEPS, WEIGHTS, Shape, functions
+from qsgp.training.sizes import CLOSED_FORM, FEATURES_SOLVED, ROWS, STEPS, WEIGHTS, Shape, functions, rows_held
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,17 @@ class Decision:
 
 def sentences(decision: Decision) -> list[str]:
     """In the order in which a person asks: what and why, on how many rows, at what cost."""
-    found = [_why(decision), *_labels(decision), *_smaller(decision), *_without_effect(decision)]
-    return [*found, *_sizes(decision), *_hyperparameters(decision), *_held_out(decision), *_cost(decision)]
+    found = [_why(decision), *_streamed(decision), *_labels(decision), *_smaller(decision), *_without_effect(decision)]
+    found += [*_target_map(decision), *_identifiers(decision), *_sizes(decision), *_ranks(decision)]
+    return [*found, *_hyperparameters(decision), *_held_out(decision), *_noise(decision), *_cost(decision)]
+
+
+def _identifiers(decision: Decision) -> list[str]:
+    count = len(decision.options.levels)
+    if not count:
+        return []
+    which = "an identifier" if count == 1 else f"{count} identifiers"
+    return [f"Every level of {which} has an effect of its own, whose variance is learned from all rows."]
 
 
 # --- which road, and why ----------------------------------------------------------------------------------------
@@ -83,6 +92,24 @@ def _why(decision: Decision) -> str:
         than = f"not more than {SMALL:,}" if road == CLOSED_FORM else f"more than the {SMALL:,} of the closed form"
         return _sentence(f"{_way(road, options)}, because {_rows(n)} are {than}")
     return f"{causes}, so {_way(road, options)} instead of {exact}."
+
+
+def _streamed(decision: Decision) -> list[str]:
+    """What is held of rows that are read from the disk."""
+    if not decision.shape.streamed:
+        return []
+    held, n = rows_held(decision.sizes, decision.shape, decision.options), decision.shape.n
+    found = [
+        f"The rows would take more than max_memory, so they are streamed: one pass finds scales, and {held:,} of "
+        f"{_rows(n)}, drawn uniformly, are held in memory."
+    ]
+    if decision.sizes.road == STEPS and held < n:
+        found.append(
+            "They are a window: after a step its oldest rows make room for the next ones, read in the background."
+        )
+    if decision.sizes.road == WEIGHTS and held < n:
+        found.append("Further passes read the others in the background.")
+    return found
 
 
 def _too_much(decision: Decision) -> str:
@@ -146,6 +173,16 @@ def _sizes(decision: Decision) -> list[str]:
     return by_road[decision.sizes.road](decision)
 
 
+def _ranks(decision: Decision) -> list[str]:
+    ranks = decision.options.ranks
+    if ranks == 1:
+        return []
+    if decision.sizes.road != ROWS:
+        return [f"Each of the {ranks} ranks trains the same model: work is shared on the road by blocks of rows."]
+    n = decision.sizes.dual_rows // ranks
+    return [f"{ranks} ranks share the rows, about {n:,} each; sums over blocks are all they exchange."]
+
+
 def _sizes_of_closed_form(decision: Decision) -> list[str]:
     if decision.options.max_time is None:
         return [f"The model knows {_all_rows(decision.shape.n)}."]
@@ -164,10 +201,10 @@ def _sizes_of_rows(decision: Decision) -> list[str]:
         found = [f"The model knows {_all_rows(n)}{shorter}."]
     if sizes.dual_rows - sizes.held_out <= sizes.exact_rows:
         return [*found, "They are few enough to be solved in one block."]
-    found.append(
-        f"It begins with the exact GP on {sizes.exact_rows:,} rows at most and then visits all rows in blocks of "
-        f"{sizes.block:,}."
+    visits = (
+        f"visits all rows in blocks of {sizes.block:,}" if sizes.block < sizes.dual_rows else "takes all in one block"
     )
+    found.append(f"It begins with the exact GP on {sizes.exact_rows:,} rows at most and then {visits}.")
     if options.tol is not None:
         found.append(f"It has settled when its scores on rows held out change by less than {options.tol:g}.")
     draws = f" and {sizes.draws} posterior draws" if sizes.draws else ""
@@ -260,6 +297,27 @@ def _held_out(decision: Decision) -> list[str]:
         known = min(decision.sizes.learn_points, LEARN_POINTS, decision.shape.n - compared)
         return [f"{_rows(compared)} compare the model at the end with the exact GP on {_rows(known)}."]
     return []
+
+
+def _target_map(decision: Decision) -> list[str]:
+    options, shape = decision.options, decision.shape
+    if not options.maps_targets(shape.n, shape.outputs) or shape.n < LEAST_ROWS:
+        return []
+    if options.target_map == "auto":
+        return ["Targets are mapped by a sinh-arcsinh if rows not learned from are predicted better so (target_map)."]
+    return [f"Targets are mapped (target_map={options.target_map!r}), and predictions back."]
+
+
+def _noise(decision: Decision) -> list[str]:
+    """Who says what noise predictions have."""
+    options, road = decision.options, decision.sizes.road
+    if options.noise == "equal" or not LIKELIHOODS[options.likelihood].fixed_sites or road == STEPS:
+        return []
+    rows = decision.shape.n if road == CLOSED_FORM else decision.held_out
+    if rows < LEAST_ROWS:
+        return []
+    who = "Each row as the others predict it says" if road == CLOSED_FORM else "Rows held out say"
+    return [f"{who} whether the noise of predictions is equal and normal (noise)."]
 
 
 def _labels(decision: Decision) -> list[str]:

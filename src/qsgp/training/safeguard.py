@@ -80,7 +80,7 @@ def never_worse(trained: Trained, known: ClosedForm, held: Rows, remedy: str) ->
         ConvergenceWarning,
         stacklevel=3,
     )
-    return replace(trained, posterior=known)
+    return replace(trained, posterior=known, unseen=None)
 
 
 def instead(trained: Trained, known: ClosedForm, why: str) -> Trained:
@@ -88,7 +88,7 @@ def instead(trained: Trained, known: ClosedForm, why: str) -> Trained:
     warnings.warn(
         f"{why} The exact GP that knows {len(known.x)} rows is what is returned.", ConvergenceWarning, stacklevel=3
     )
-    return replace(trained, posterior=known)
+    return replace(trained, posterior=known, unseen=None)
 
 
 def better_than_nothing(trained: Trained, held: Rows, remedy: str) -> Trained:

@@ -4,8 +4,11 @@ import math
 from dataclasses import replace
 from typing import NamedTuple
 
+from qsgp.data.mixing import OPEN
+from qsgp.data.sources import piece_rows
 from qsgp.likelihoods import BY_NAME as LIKELIHOODS
 from qsgp.memory import Need
+from qsgp.solvers.system import PORTION
 from qsgp.training.options import (
     BATCH_FEATURES,
     BATCH_POINTS,
@@ -13,6 +16,7 @@ from qsgp.training.options import (
     FEATURES,
     LEARN_POINTS,
     MOST_FEATURES,
+    PRODUCTS,
     SECONDS,
     SMALL,
     SUPPORT_POINTS,
@@ -28,16 +32,20 @@ WEIGHTS = "weights"  # weights of functions in closed form, from sums over the r
 FEATURES_SOLVED = "features"  # weights of Fourier features by conjugate gradients
 STEPS = "steps"  # weights of functions by stochastic steps
 
+_MATRICES = 2.2  # of a block that is all there is: kernel values, their factor, and a portion of more
+WINDOW = 262_144  # rows of a stream that are held for a table of functions, at most
+_LEAST_WINDOW = 4 * CENTRES
 _ATTEMPTS = 16  # to halve what the user has left open
 _LEAST_BATCH = 50
 
 
 class Shape(NamedTuple):
-    """Of the data."""
+    """Of the data. ``streamed``: they are read from the disk, and only some rows are held in memory."""
 
     n: int
     d: int
     outputs: int
+    streamed: bool = False
 
 
 def functions(n: int, options: Options) -> int:
@@ -66,7 +74,7 @@ def first_sizes(n: int, outputs: int, options: Options, road: str, summed: bool)
         held_out=min(pace.held_out, (n if solved else rows) // 20),
         # sites that are not Gaussian are tightened in rounds, each of which costs a factor
         exact_rows=min(pace.exact_rows if LIKELIHOODS[options.likelihood].fixed_sites else 2 * learned, rows),
-        block=min(pace.block, rows),
+        block=min(_block(rows, seconds, options, pace) if road == ROWS else pace.block, rows),
         variance_points=min(pace.variance_points, rows),
         draws=draws,
         learn_points=learned,
@@ -76,6 +84,13 @@ def first_sizes(n: int, outputs: int, options: Options, road: str, summed: bool)
         batch_features=min(options.batch_features or (m if whole else BATCH_FEATURES), m),
         support_points=min(options.support_points or support, n),
     )
+
+
+def _block(rows: int, seconds: float, options: Options, pace: Pace) -> int:
+    """Rows of a block: on a GPU all of them where one factor fits into memory and an eighth of the time."""
+    fixed = LIKELIHOODS[options.likelihood].fixed_sites
+    at_once = rows**3 / 3 <= pace.operations * seconds / 8 and 8 * _MATRICES * rows**2 <= 0.9 * options.max_memory
+    return rows if fixed and at_once and options.device.startswith("cuda") else pace.block
 
 
 def _learned(outputs: int, options: Options, pace: Pace, road: str) -> tuple[int, int]:
@@ -109,18 +124,46 @@ def features_within(seconds: float, n: int, pace: Pace) -> int:
     return m
 
 
+# --- rows that are streamed -------------------------------------------------------------------------------------
+
+
+def rows_held(sizes: Sizes, shape: Shape, options: Options) -> int:
+    """Rows in memory: all, or of a stream those that the model will know, or a window for a table of functions."""
+    if not shape.streamed:
+        return shape.n
+    if sizes.road in (CLOSED_FORM, ROWS):
+        return min(shape.n, sizes.dual_rows)
+    most = min(WINDOW, options.max_memory // 4 // _bytes_held(shape))
+    return min(shape.n, max(_LEAST_WINDOW, most))
+
+
+def _bytes_held(shape: Shape) -> int:
+    """Of a row: in float64 while it is drawn, twice, and standardised, twice; its number, weight and key."""
+    return 32 * (shape.d + shape.outputs) + 64
+
+
+def _need_of_data(sizes: Sizes, shape: Shape, options: Options) -> dict[str, int]:
+    if shape.streamed:
+        item = 8 * (shape.d + shape.outputs)
+        rounds = 6 * OPEN * piece_rows(shape.d) * item  # waiting, in use and in the making
+        return {"rows held": rows_held(sizes, shape, options) * _bytes_held(shape), "reading": rounds}
+    item = 8 if sizes.road == CLOSED_FORM else options.table_dtype.itemsize
+    # and per row a weight, a target, two index numbers
+    return {"data": shape.n * ((shape.d + shape.outputs) * item + 32)}
+
+
 # --- memory -----------------------------------------------------------------------------------------------------
 
 
 def need_of(sizes: Sizes, shape: Shape, options: Options) -> Need:
     """Bytes at the peak: standardised data, and the largest of the phases that follow each other."""
-    n, d, outputs = shape
-    item = 8 if sizes.road == CLOSED_FORM else options.table_dtype.itemsize
-    data = n * ((d + outputs) * item + 32)  # and per row a weight, a target, two index numbers
+    n, outputs = shape.n, shape.outputs
+    data = _need_of_data(sizes, shape, options)
+    data |= {"effects": _bytes_of_effects(shape, len(options.levels))} if options.levels else {}
     rows = min(n, sizes.learn_most)
     learning = _bytes_of_learning(outputs, sizes.road) * rows**2 if options.learn_hyperparameters else 0
     if sizes.road == CLOSED_FORM:
-        return Need({"data": data, "closed form": max(learning, (7 + outputs) * 8 * n**2)})
+        return Need(data | {"closed form": max(learning, (7 + outputs) * 8 * n**2)})
     of_road = {
         ROWS: _need_of_rows,
         WEIGHTS: _need_of_weights,
@@ -129,12 +172,18 @@ def need_of(sizes: Sizes, shape: Shape, options: Options) -> Need:
     }
     parts = of_road[sizes.road](sizes, shape, options)
     *_, longest = parts
-    return Need({"data": data} | parts | {longest: max(learning, parts[longest])})
+    return Need(data | parts | {longest: max(learning, parts[longest])})
 
 
 def _bytes_of_learning(outputs: int, road: str) -> int:
     """The evidence and its slope, for each pair of rows; a metric takes a factor of twice as many."""
     return 8 * ((32 if road in (ROWS, FEATURES_SOLVED) else 20) + 2 * outputs)
+
+
+def _bytes_of_effects(shape: Shape, identifiers: int) -> int:
+    """Rows a second time, sums over them of functions and levels, and pairs of levels that share a row."""
+    sums = min(PRODUCTS, 256 * shape.n * identifiers)  # there may be as many levels as rows
+    return 8 * shape.n * (shape.d + shape.outputs + 4 * identifiers**2) + 40 * sums
 
 
 # What each road takes; the last part is that of a phase, which learning comes before.
@@ -144,9 +193,10 @@ def _need_of_rows(sizes: Sizes, shape: Shape, options: Options) -> dict[str, int
     groups = options.groups(shape.outputs)
     columns = shape.outputs + groups * sizes.draws
     matrices = 16 * (1 + groups) * max(sizes.variance_points, sizes.exact_rows) ** 2
+    each = _MATRICES if sizes.block == sizes.dual_rows > PORTION else 4
     return {
         "columns": sizes.dual_rows * (shape.d + 8 * columns) * options.table_dtype.itemsize,
-        "blocks": max(8 * sizes.block * (4 * sizes.block + 3 * columns), matrices),
+        "blocks": max(int(8 * sizes.block * (each * sizes.block + 3 * columns)), matrices),
     }
 
 

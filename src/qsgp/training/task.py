@@ -4,8 +4,10 @@ from dataclasses import dataclass
 
 from qsgp.data.rows import Rows
 from qsgp.interrupt import Halt
+from qsgp.ranks import ALONE, Ranks
 from qsgp.training.options import Options, Sizes
 from qsgp.training.store import Store
+from qsgp.training.stream import Stream
 from qsgp.training.trained import Report
 
 
@@ -19,3 +21,5 @@ class Task:
     halt: Halt
     report: Report | None = None
     store: Store | None = None  # of a run with a checkpoint folder
+    stream: Stream | None = None  # of all rows, where ``rows`` are a uniform sample of them
+    ranks: Ranks = ALONE  # that share the rows

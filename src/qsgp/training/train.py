@@ -5,6 +5,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -13,15 +14,19 @@ from torch import Tensor
 from qsgp.data.rows import Rows
 from qsgp.interfaces import Kernel, Likelihood
 from qsgp.interrupt import Halt, deferred_interrupt
-from qsgp.likelihoods import LabelsAsNumbers
-from qsgp.training import road_closed_form, road_features, road_rows, road_steps, road_weights
+from qsgp.likelihoods import Gaussian, LabelsAsNumbers
+from qsgp.posteriors.posteriors import WithEffects, describe, kernel_and_likelihood, tensors_of
+from qsgp.ranks import ALONE, present
+from qsgp.training import levels, road_closed_form, road_features, road_rows, road_steps, road_weights
 from qsgp.training.learning import learn
 from qsgp.training.options import Options
 from qsgp.training.plan import Plan, takes_labels_for_numbers
 from qsgp.training.sizes import CLOSED_FORM, FEATURES_SOLVED, ROWS, STEPS, WEIGHTS
 from qsgp.training.store import storing
+from qsgp.training.stream import Stream
 from qsgp.training.task import Task
 from qsgp.training.trained import Report, Trained
+from qsgp.training.uneven_noise import judged
 
 _LEARNING, _LEARNING_MOST = 0.5, 0.7  # of max_time, for the hyperparameters; the most where little comes after them
 _EPOCHS = 24  # of the rows road: eight of them, for a sum of two kernels and a busy machine
@@ -44,11 +49,13 @@ def train(
     plan: Plan,
     report: Report | None = None,
     units: Float[Tensor, " d"] | None = None,
+    stream: Stream | None = None,
 ) -> Trained:
     """Hyperparameters, then the road of the plan. Rows of weight 0 are left out; labels that are taken for numbers come
     without the mean of their column.
 
     ``units`` of the inputs before they were standardised: where they are alike, as pixels are, it may pay to know.
+    With a ``stream`` of all rows, ``rows`` are a uniform sample of them.
     """
     if takes_labels_for_numbers(plan, options):
         options = replace(options, likelihood=LabelsAsNumbers.name)
@@ -58,13 +65,34 @@ def train(
     # a closed form has nothing to store; the rows road brings its own sizes back
     folder = options if plan.road != CLOSED_FORM else replace(options, checkpoint=None)
     by_rows = plan.road == ROWS
-    store_of = storing(rows, folder, None if by_rows else plan.sizes, "epoch" if by_rows else "iteration")
+    shared = by_rows and not options.levels
+    ranks = present() if shared else ALONE
+    if not shared and present().rank > 0:
+        folder = replace(folder, checkpoint=None)  # every rank trains the same model by itself
+    unit = "epoch" if by_rows else "iteration"
+    store_of = storing(rows, folder, None if by_rows else plan.sizes, unit, ranks)
     with store_of as store, deferred_interrupt() as pressed:
-        task = Task(rows, options, plan.sizes, Halt(pressed, options.max_time or math.inf), report, store)
-        trained = _trained(task, *hyperparameters(task, units))
+        halt = Halt(pressed, options.max_time or math.inf)
+        task = Task(rows, options, plan.sizes, halt, report, store, stream, ranks)
+        kernel, likelihood = hyperparameters(task, units)
+        if options.levels:
+            trained = levels.train(task, kernel, likelihood, _trained)
+        else:
+            trained = with_noise(_trained(task, kernel, likelihood))
     if trained.relevant is not None:
         trained.relevant = keep[trained.relevant]
+    if stream is not None and trained.history:
+        trained.history[-1]["waited"] = stream.waited
     return trained
+
+
+def with_noise(trained: Trained) -> Trained:
+    """Predictions with the noise that rows not learned from ask for."""
+    posterior = trained.posterior
+    if trained.unseen is None or isinstance(posterior, WithEffects) or type(posterior.likelihood) is not Gaussian:
+        return trained  # labels taken for numbers have a scale instead, effects a posterior of two parts
+    found = judged(posterior.likelihood, trained.unseen)
+    return replace(trained, posterior=replace(posterior, likelihood=found.likelihood))
 
 
 def hyperparameters(task: Task, units: Float[Tensor, " d"] | None) -> tuple[Kernel, Likelihood]:
@@ -73,7 +101,18 @@ def hyperparameters(task: Task, units: Float[Tensor, " d"] | None) -> tuple[Kern
         return task.store.hyperparameters()
     options, sizes, (x, Y, weight) = task.options, task.sizes, task.rows
     halt = Halt(task.halt.pressed, _share(task) * options.max_time if options.max_time else math.inf)
-    return learn(Rows(x, varying(Y), weight), options, sizes, halt, units)
+    if options.levels:
+        return levels.learned(Rows(x, Y, weight), options, sizes, halt, units)
+    rows = Rows(x, varying(Y), weight)
+    if task.ranks.size == 1:
+        return learn(rows, options, sizes, halt, units)
+
+    def told() -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """As it is stored, and on the CPU: every rank has a device of its own."""
+        learned = learn(rows, options, sizes, halt, units)
+        return describe(*learned), {name: value.cpu() for name, value in tensors_of(*learned).items()}
+
+    return kernel_and_likelihood(*task.ranks.on_first(told, task.halt.pressed.set))
 
 
 def _share(task: Task) -> float:

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from jaxtyping import Float
 from torch import Tensor
 
 from qsgp.posteriors.posteriors import Posterior
@@ -14,6 +15,18 @@ Record = dict[str, Any]  # numbers by name, and the name of the phase
 Report = Callable[[Record, Callable[[], Posterior]], bool]
 
 
+class Unseen(NamedTuple):
+    """Predictions of standardised targets by a model that does not know them; ``variance`` is that of f."""
+
+    Y: Float[Tensor, "h o"]
+    mean: Float[Tensor, "h o"]
+    variance: Float[Tensor, "h o"]
+    weight: Float[Tensor, " h"]
+
+    def double(self) -> "Unseen":
+        return Unseen(*(part.detach().double().cpu() for part in self))
+
+
 @dataclass
 class Trained:
     """A posterior and what the run has to tell."""
@@ -22,6 +35,7 @@ class Trained:
     history: list[Record] = field(default_factory=list)
     iterations: int = 0
     relevant: Tensor | None = None  # positions of the relevance vectors among the training rows
+    unseen: Unseen | None = None  # rows that say what noise predictions have
 
 
 def told(record: Record) -> str:
