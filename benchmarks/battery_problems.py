@@ -232,7 +232,7 @@ def table(problem: Problem) -> Data:
     if problem.kind == "outlier in x":
         x[0, 0] = 1000.0
     if problem.kind == "missing value":
-        x[problem.n // 2, 0] = np.nan
+        y[problem.n // 2] = np.nan  # of a target: inputs may be missing
     if problem.classes:
         edges = np.quantile(y_new, np.arange(1, CLASSES[problem.kind]) / CLASSES[problem.kind])
         y, y_new = np.searchsorted(edges, y), np.searchsorted(edges, y_new)

@@ -28,13 +28,12 @@ model = QSGPRegressor(random_state=0).fit(stations, measured)
 print(f"{model.kernel_}, lengthscales {model.lengthscale_.round(1)} km, noise {model.noise_variance_**0.5:.2f}")
 
 # %%
-# Predict on a grid. ``return_std`` gives the standard deviation of a new *measurement*; without the noise it is that of
-# the field itself.
+# Predict on a grid. ``return_std`` gives the standard deviation of a new *measurement*; ``predict_latent`` that of the
+# field itself, without noise.
 
 side = np.linspace(0, 100, 80)
 grid = np.stack(np.meshgrid(side, side), -1).reshape(-1, 2)
-mean, deviation = model.predict(grid, return_std=True)
-of_field = np.sqrt(np.maximum(deviation**2 - model.noise_variance_, 0))
+mean, of_field = (part[:, 0] for part in model.predict_latent(grid))
 
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.8), sharey=True, layout="constrained")
 for ax, values, title, colours in (

@@ -104,4 +104,7 @@ def _wide(parts: Parts, d: int) -> Parts:
     columns = tensors["table"].shape[1]
     tensors |= {"table": torch.zeros(20_000, columns), "U": torch.zeros(1, d), "noise": torch.ones(1, 1)}
     tensors |= {"kernel.lengthscale": torch.ones(d), "scaling.slope": torch.zeros(d, 1, dtype=torch.float64)}
+    tensors |= {
+        f"gaps.{part}": torch.zeros(shape, dtype=torch.float64) for part, shape in (("rows", (1, d)), ("share", d))
+    }
     return about, tensors | {f"scaling.x_{part}": torch.ones(d, dtype=torch.float64) for part in ("mean", "scale")}

@@ -17,6 +17,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # ground: single modules, which may read each other
     **dict.fromkeys(GROUND, GROUND),
     "datasets": GROUND,
+    "ranks": GROUND,
     "engine": GROUND,
     "kernels": GROUND | {"engine"},
     "bases": GROUND | {"engine"},
@@ -24,13 +25,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "data": GROUND,
     # methods
     "paper": GROUND | {"engine", "bases", "likelihoods"},
-    "solvers": GROUND | {"engine", "kernels", "bases", "likelihoods", "data"},
-    "hyperparameters": GROUND | {"engine", "kernels", "likelihoods", "data", "solvers", "paper"},
-    "posteriors": GROUND | {"engine", "kernels", "bases", "likelihoods", "data", "solvers", "paper"},
+    "solvers": GROUND | {"ranks", "engine", "kernels", "bases", "likelihoods", "data"},
+    "hyperparameters": GROUND | {"ranks", "engine", "kernels", "likelihoods", "data", "solvers", "paper"},
+    "posteriors": GROUND | {"ranks", "engine", "kernels", "bases", "likelihoods", "data", "solvers", "paper"},
     "training": GROUND
-    | {"kernels", "bases", "likelihoods", "data", "paper", "solvers", "hyperparameters", "posteriors"},
+    | {"ranks", "kernels", "bases", "likelihoods", "data", "paper", "solvers", "hyperparameters", "posteriors"},
     # door
-    "models": GROUND | {"kernels", "likelihoods", "data", "posteriors", "training"},
+    "models": GROUND | {"ranks", "kernels", "likelihoods", "data", "posteriors", "training"},
     # judges
     "evaluation": GROUND | {"likelihoods", "data"},
     "plots": GROUND | {"evaluation"},
@@ -48,7 +49,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "hyperparameters",
         "models",
     },
-    "cli": GROUND | {"likelihoods", "models", "data", "datasets", "evaluation", "reproduce"},
+    "cli": GROUND | {"ranks", "likelihoods", "models", "data", "datasets", "evaluation", "reproduce"},
     "__main__": {"cli"},
 }
 

@@ -182,7 +182,7 @@ def test_a_kernel_of_ones_own(rational_quadratic: type, tmp_path: Path, road: st
 
 
 @pytest.mark.filterwarnings("ignore:Training has not converged")  # how far steps come is the machine's affair
-@pytest.mark.parametrize("road", ["closed form", "rows", "features"])
+@pytest.mark.parametrize("road", ["closed form", pytest.param("rows", marks=pytest.mark.slow), "features"])
 def test_a_likelihood_of_ones_own(probit: type, tmp_path: Path, road: str) -> None:
     n, keywords = on_road(road)
     X, f = table(n + 200)

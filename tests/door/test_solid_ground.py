@@ -54,6 +54,7 @@ def sine_and_product(n: int, noise: float = 0.1) -> tuple[np.ndarray, np.ndarray
 # --- 1. low noise above 3,000 rows ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_exact_linear_target_is_learned_by_default_settings() -> None:
     x = np.random.default_rng(0).normal(size=(5500, 3))
     y = x @ [1, 2, 3.0]

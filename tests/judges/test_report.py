@@ -196,6 +196,7 @@ def test_every_kind_of_model_from_a_file_has_a_report(name, tmp_path):
     assert page.says(r"Posterior: (exact, solved|the (exact )?mean|weights of|\d+ kernel functions)")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["QSRVMRegressor", "QSRVMClassifier"])
 def test_a_relevance_vector_machine_shows_its_training(kind, tmp_path):
     X, y = numbers(150) if kind.endswith("Regressor") else labels(150, 2)
