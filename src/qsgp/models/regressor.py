@@ -354,9 +354,9 @@ class QSGPRegressor(_Regressor):
         rows not learned from say so, a function of the prediction, and a mixture of normal laws for heavy tails. With
         missing inputs it is equal, and what gaps cost is added to it.
     target_map : {"auto", "none", "sinh-arcsinh"}, default="auto"
-        A monotone map of the target, learned with the model and undone in all that is predicted. "auto" takes one if
-        rows not learned from are predicted better with it, as those of skewed targets may be. "sinh-arcsinh" takes it
-        in any case.
+        A monotone map of the target, learned with the model and undone in all that is predicted. With Gaussian noise
+        "auto" takes one if rows not learned from are predicted better with it, as those of skewed targets may be.
+        "sinh-arcsinh" takes it in any case.
     mean : {"constant", "linear"}, default="constant"
         Mean of the prior. "linear" puts a linear trend beside the process, which helps to extrapolate.
     batch_points : int or "auto", default="auto"
@@ -495,9 +495,9 @@ class QSRVMRegressor(_Regressor):
     noise : {"auto", "equal"}, default="auto"
         Not used: relevance vector machines have one variance for all rows.
     target_map : {"auto", "none", "sinh-arcsinh"}, default="auto"
-        A monotone map of the target, learned with the model and undone in all that is predicted. "auto" takes one if
-        rows not learned from are predicted better with it, as those of skewed targets may be. "sinh-arcsinh" takes it
-        in any case.
+        A monotone map of the target, learned with the model and undone in all that is predicted. With Gaussian noise
+        "auto" takes one if rows not learned from are predicted better with it, as those of skewed targets may be.
+        "sinh-arcsinh" takes it in any case.
     mean : {"constant", "linear"}, default="constant"
         Mean of the prior. "linear" puts a linear trend beside the process, which helps to extrapolate.
     batch_points : int or "auto", default="auto"
