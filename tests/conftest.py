@@ -3,6 +3,8 @@
 import importlib.util
 import os
 import re
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import jaxtyping
@@ -17,7 +19,7 @@ def available(package: str) -> bool:
 # Must stand before the first import of qsgp. A host with a GPU may lack beartype: the tests then run unchecked. Checks
 # double the time of whole fits, whose calls the tests of the rooms have checked: `make test` leaves them out there.
 if available("beartype") and os.environ.get("QSGP_SHAPES") != "off":
-    jaxtyping.install_import_hook("qsgp", "beartype.beartype")
+    jaxtyping.install_import_hook("qsgp", "shapes.checked")
 
 # Test problems are small: more threads only wait for each other, minutes of it when the cores are shared.
 torch.set_num_threads(1)
@@ -53,6 +55,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def device(request: pytest.FixtureRequest) -> torch.device:
     """Every test that takes `device` runs on the CPU and, where there is one, on a CUDA device."""
     return torch.device(request.param)
+
+
+@pytest.fixture(autouse=True)
+def _shapes_of_the_first_calls() -> Iterator[None]:
+    """Training loops are ten times as slow with checks, which say the same in every step: a test is checked for a
+    quarter of a second, a short one to its end."""
+    timer = threading.Timer(0.25, jaxtyping.config.update, ["jaxtyping_disable", True])
+    timer.daemon = True
+    timer.start()
+    yield
+    timer.cancel()
+    timer.join()
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture

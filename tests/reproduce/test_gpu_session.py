@@ -33,6 +33,7 @@ def test_a_dry_run_names_every_command_and_writes_nothing(tmp_path: Path) -> Non
     assert f"{minutes} minutes are needed" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("job", JOBS, ids=[job.name for job in JOBS])
 def test_every_command_is_understood(job: Job, tmp_path: Path) -> None:
     """As far as the names of its options, and of data and models; nothing is measured."""
@@ -57,6 +58,7 @@ def python(name: str, code: str, seconds: float = 60.0, writes: bool = True) -> 
     return Job(name, seconds, f"-c {shlex.quote(code.replace('{', '{{').replace('}', '}}'))}", writes)
 
 
+@pytest.mark.slow
 def test_a_session_goes_on_where_it_was_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_session, "GRACE", 5.0)
     monkeypatch.setattr(gpu_session, "LEAST", 0.5)
