@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from qsgp.data.rows import Rows
 from qsgp.interrupt import Halt
 from qsgp.kernels import Matern12, SquaredExponential, hyperparameters
-from qsgp.likelihoods import Gaussian, Laplace, Logistic
+from qsgp.likelihoods import Gaussian, LabelsAsNumbers, Laplace, Logistic
 from qsgp.posteriors.posteriors import ClosedForm
 from qsgp.solvers.system import System
 from qsgp.training.held_out import raised, trusted
@@ -52,6 +52,24 @@ def test_noise_is_not_lowered():
     found = raised(Gaussian(torch.tensor(0.3)), *residuals(0.1))
     assert float(found.noise_variance) == pytest.approx(0.3)
     assert isinstance(raised(Logistic(), *residuals(0.1)), Logistic)
+
+
+@pytest.mark.parametrize("rows", [50, 1000])
+@pytest.mark.parametrize("classes", [1, 3])
+def test_labels_that_are_all_told_leave_half_an_error_in_as_many(rows, classes):
+    """No scale of log odds would be large enough for them: new labels would be certain, and some of them wrong."""
+    label = torch.ones(rows, 1) if classes == 1 else 2 * torch.eye(3)[torch.arange(rows) % 3] - 1
+    numbers, nothing, weight = LabelsAsNumbers(torch.tensor(0.1)), torch.zeros(rows, 1), torch.ones(rows)
+    found = raised(numbers, label, 0.9 * label, nothing, weight)
+    doubt = 1 - float(found.density_of_class(label, 0.9 * label, nothing.expand_as(label)).exp().mean())
+    assert 0.25 / rows < doubt < 1 / rows
+    twice = raised(numbers, label, 0.9 * label, nothing, 2 * weight)  # each row given twice
+    assert float(twice.scale) >= float(found.scale)
+
+    wrong = torch.arange(rows) % 5 == 0  # a fifth is
+    mean = torch.where(wrong[:, None], -label if classes == 1 else label.roll(1, 1), label)
+    found = raised(numbers, label, mean, nothing, weight)
+    assert 0.1 < 1 - float(found.density_of_class(label, label, nothing.expand_as(label)).exp().mean()) < 0.35
 
 
 def test_when_predictions_have_settled():

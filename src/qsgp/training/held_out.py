@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import TypeVar
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -84,12 +85,10 @@ def raised(
     """
     if not likelihood.parameters():  # labels have no noise
         return likelihood
+    if isinstance(likelihood, LabelsAsNumbers):
+        return min(likelihood.candidates(), key=lambda candidate: _doubted(candidate, Y, mean, variance, weight))
     ((name, learned),) = likelihood.parameters().items()
-    candidates: list[Likelihood] = (
-        list(likelihood.candidates())
-        if isinstance(likelihood, LabelsAsNumbers)
-        else [likelihood.with_parameters({name: learned + 0.1 * k}) for k in range(101)]
-    )
+    candidates = [likelihood.with_parameters({name: learned + 0.1 * k}) for k in range(101)]
     return min(candidates, key=lambda candidate: _mnlp(candidate, Y, mean, variance, weight))
 
 
@@ -116,6 +115,17 @@ def _mnlp(likelihood: Likelihood, Y: Tensor, mean: Tensor, variance: Tensor, wei
         density = sites.density_of_class(Y.double(), mean.double(), variance.double().expand_as(mean))
         return -_mean(density[:, None], weight)
     return -_mean(sites.log_density(Y.double(), mean.double(), variance.double().expand_as(mean)), weight)
+
+
+def _doubted(likelihood: LabelsAsNumbers, Y: Tensor, mean: Tensor, variance: Tensor, weight: Tensor) -> float:
+    """The negative log probability of the classes, and of half a row more whose class is another one.
+
+    Where no row held out is wrong, no scale of log odds would be large enough; this is the Krichevsky-Trofimov rule,
+    which expects half an error in as many rows.
+    """
+    right = likelihood.density_of_class(Y.double(), mean.double(), variance.double().expand_as(mean))[:, None]
+    wrong = torch.log1p(-right.exp()).clamp_min(-1e3)
+    return -_mean(right, weight) - 0.5 * _mean(wrong, weight) / float(weight.sum())
 
 
 def _mean(values: Float[Tensor, "h o"], weight: Float[Tensor, " h"]) -> float:
