@@ -530,7 +530,7 @@ class Estimator(TableInputs, CallbackSupportMixin, BaseEstimator):  # type: igno
             return self._add(data, options, late, half_life)
         # of equal targets no more are kept than of others: they say nothing of scales
         self._trained = kept.with_rows(*(part[: max(0, most - len(kept.x))] for part in data))
-        self._calibration = None
+        self._calibration = self._lost = None
         return self
 
     def _begin(
@@ -568,7 +568,7 @@ class Estimator(TableInputs, CallbackSupportMixin, BaseEstimator):  # type: igno
             if hasattr(self, "plan_"):  # files of before lack it
                 self.plan_ = self.plan_.with_sums(m, need_of(m))
         self._accumulated = self._accumulated.add(*data, late, half_life)
-        self._trained, self._calibration = None, None
+        self._trained = self._calibration = self._lost = None
         return self
 
     # --- files --------------------------------------------------------------------------------------------------
