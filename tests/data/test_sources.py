@@ -154,6 +154,15 @@ def test_scales_of_one_pass_are_those_of_all_rows_at_once(size: float, gaps: flo
         np.testing.assert_allclose(deviation, wanted.x_scale, rtol=1e-9)
 
 
+def test_a_gap_in_a_row_that_hardly_counts_leaves_the_scales_alone() -> None:
+    X, weight = np.random.default_rng(0).normal(size=(50, 2)), np.append(np.ones(49), 1e-14)
+    whole = Scaling.of(X, X[:, :1], weight, scale_y=True)
+    X[-1, 0] = np.nan
+    found = Scaling.of(X, X[:, 1:], weight, scale_y=True)
+    np.testing.assert_allclose(found.x_mean, whole.x_mean, rtol=1e-9)
+    np.testing.assert_allclose(found.x_scale, whole.x_scale, rtol=1e-9)
+
+
 def test_a_survey_counts_labels_by_their_weight() -> None:
     y = np.array(["a", "b", "a", "c"], dtype=object)
     found = survey(ArraySource(np.arange(4.0)[:, None], y, np.array([1.0, 2, 3, 4]), labels=True), 4, 0, labels=True)
