@@ -426,7 +426,7 @@ def test_a_classifier_of_many_rows_knows_them_all(tmp_path, classes, covariance)
 
 @pytest.mark.slow
 def test_heavy_tails_of_many_rows():
-    """One target in ten is off by far: the Laplace likelihood is not impressed, Gaussian noise is, with a map or not."""
+    """One target in ten is off by far: the Laplace likelihood does not mind, Gaussian noise does, with a map or not."""
     X, y = wave(3300)
     generator = np.random.default_rng(0)
     y = np.where(generator.random(3300) < 0.1, y + 8 * generator.standard_cauchy(3300).clip(-20, 20), y)
