@@ -273,6 +273,19 @@ def test_a_level_that_only_the_last_row_has_is_known(tmp_path: Path) -> None:
     assert columns.inputs[1].values == ("flat", "house", "villa")
 
 
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_dates_span_what_all_rows_span(kind: str, tmp_path: Path) -> None:
+    """The first 16,384 rows span half a year, all of them more than one."""
+    rows = pd.DataFrame({"when": pd.date_range("2015-01-01", periods=40_000, freq="15min"), "y": 1.0})
+    path = tmp_path / f"rows.{kind}"
+    if kind == "csv":
+        rows.to_csv(path, index=False)
+    else:
+        rows.to_parquet(path, row_group_size=5000)
+    (column,) = of_files([path], "y").columns
+    assert column.parts == ("trend", "year", "week", "day")
+
+
 def test_what_reading_takes_is_known_without_reading(tmp_path: Path) -> None:
     assert held_bytes(written(tmp_path)) == 24 * N * 5
 
