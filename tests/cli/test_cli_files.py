@@ -19,6 +19,8 @@ pytest.importorskip("typer")
 pytest.importorskip("rich")
 
 import pandas as pd
+import pyarrow as pa
+from pyarrow import parquet
 from typer.testing import CliRunner, Result
 
 from qsgp import QSGPRegressor, load
@@ -376,3 +378,25 @@ def test_the_longer_examples_of_the_help_run(run: Run, tmp_path: Path) -> None:
 
 def test_the_names_of_benchmarks_in_examples_exist(run: Run) -> None:
     assert "small" in run("bench").stdout
+
+
+@pytest.mark.parametrize("missing", ["auto", "mean"])
+def test_durations_and_long_whole_numbers_with_gaps(missing: str, run: Run) -> None:
+    rng, n = np.random.default_rng(0), 40
+    columns = {
+        "constant": pa.array([7] * n, pa.duration("s")),
+        "took": pa.array([None, *range(n - 1)], pa.duration("ms")),
+        "long": pa.array([None, *(2**60 + 1000 * k for k in range(n - 1))], pa.int64()),
+        "y": rng.normal(size=n),
+    }
+    parquet.write_table(pa.table(columns), "rows.parquet")
+    result = run(f"fit rows.parquet --target y --kernel rbf --missing {missing} -o m.qsgp")
+    assert result.exit_code == 0, result.output
+    assert [column.name for column in load("m.qsgp").columns_.inputs] == ["took", "long"]
+
+
+def test_a_number_that_is_infinite_is_refused(run: Run) -> None:
+    write("rows.csv", "a,b,y", numbers(40, 3))
+    assert run("fit rows.csv --target y --kernel rbf -o m.qsgp").exit_code == 0
+    Path("new.csv").write_text("a,b\n1.0,inf\n")
+    fails(run("predict m.qsgp new.csv"), 1, "infinity", "'b' (1)")

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 import torch
 from pyarrow import feather, parquet
+from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.inspection import partial_dependence, permutation_importance
 from sklearn.model_selection import cross_val_score
@@ -215,6 +216,16 @@ def test_missing_values_of_an_array(cls: type, tmp_path: Path) -> None:
             assert low < high and np.isfinite([low, high]).all()
 
 
+def test_what_gaps_cost_is_measured_again_after_more_portions() -> None:
+    X = np.random.default_rng(0).normal(size=(120, 2))
+    y, holes = np.sin(2 * X[:, 0]), np.where(np.arange(2) == 0, np.nan, X[:5])
+    model = quick().partial_fit(X[:100], y[:100])
+    model.predict(holes, return_std=True)
+    more = clone(model).partial_fit(X[:100], y[:100]).partial_fit(X[100:], y[100:])
+    model.partial_fit(X[100:], y[100:])
+    np.testing.assert_array_equal(*(each.predict(holes, return_std=True)[1] for each in (model, more)))
+
+
 def test_hidden_inputs_cost_what_they_say() -> None:
     """Of a linear function of independent inputs the variance of a hidden one is that of its term."""
     rng = np.random.default_rng(1)
@@ -289,3 +300,17 @@ def test_a_file_that_knew_categories_alone_still_predicts(tmp_path: Path) -> Non
     model.save(tmp_path / "again.qsgp")
     np.testing.assert_array_equal(load(tmp_path / "again.qsgp").predict(new), mean)
     assert (model.predict(new.assign(size=np.nan), return_std=True)[1] > deviation).all()
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+def test_durations_are_seconds_in_whatever_unit_a_table_has_them(unit: str) -> None:
+    seconds = np.random.default_rng(0).integers(1, 5000, 60)
+    table = pa.table({"took": pa.array(seconds, pa.duration("s")), "number": np.arange(60.0)})
+    other = table.set_column(0, "took", table["took"].cast(pa.duration(unit)))
+    columns = columns_of(table)
+    np.testing.assert_array_equal(encode(columns, table).array[:, 0], seconds)
+    np.testing.assert_array_equal(encode(columns, other).array[:, 0], seconds)
+    model = QSGPRegressor(kernel="rbf", noise="equal", target_map="none", random_state=0)
+    model.fit(table, np.sin(seconds / 800))
+    np.testing.assert_array_equal(model.predict(other), model.predict(table))
+    np.testing.assert_array_equal(model.predict(pd.DataFrame(other.to_pandas())), model.predict(table))

@@ -154,6 +154,15 @@ def test_scales_of_one_pass_are_those_of_all_rows_at_once(size: float, gaps: flo
         np.testing.assert_allclose(deviation, wanted.x_scale, rtol=1e-9)
 
 
+def test_a_gap_in_a_row_that_hardly_counts_leaves_the_scales_alone() -> None:
+    X, weight = np.random.default_rng(0).normal(size=(50, 2)), np.append(np.ones(49), 1e-14)
+    whole = Scaling.of(X, X[:, :1], weight, scale_y=True)
+    X[-1, 0] = np.nan
+    found = Scaling.of(X, X[:, 1:], weight, scale_y=True)
+    np.testing.assert_allclose(found.x_mean, whole.x_mean, rtol=1e-9)
+    np.testing.assert_allclose(found.x_scale, whole.x_scale, rtol=1e-9)
+
+
 def test_a_survey_counts_labels_by_their_weight() -> None:
     y = np.array(["a", "b", "a", "c"], dtype=object)
     found = survey(ArraySource(np.arange(4.0)[:, None], y, np.array([1.0, 2, 3, 4]), labels=True), 4, 0, labels=True)
@@ -262,6 +271,19 @@ def test_missing_values_are_none_or_an_error_that_names_the_file_and_the_column(
 def test_a_level_that_only_the_last_row_has_is_known(tmp_path: Path) -> None:
     columns: Columns = of_files(written(tmp_path, files=1), "price").columns
     assert columns.inputs[1].values == ("flat", "house", "villa")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_dates_span_what_all_rows_span(kind: str, tmp_path: Path) -> None:
+    """The first 16,384 rows span half a year, all of them more than one."""
+    rows = pd.DataFrame({"when": pd.date_range("2015-01-01", periods=40_000, freq="15min"), "y": 1.0})
+    path = tmp_path / f"rows.{kind}"
+    if kind == "csv":
+        rows.to_csv(path, index=False)
+    else:
+        rows.to_parquet(path, row_group_size=5000)
+    (column,) = of_files([path], "y").columns
+    assert column.parts == ("trend", "year", "week", "day")
 
 
 def test_what_reading_takes_is_known_without_reading(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_recalibrated_intervals_of_a_mapped_target_are_right_and_mapped_back(map
 def test_portions_have_neither() -> None:
     model = QSGPRegressor(random_state=0).partial_fit(X[TRAIN], PRICES[TRAIN])
     assert (model.likelihood_, model.target_map_) == ("gaussian", "none")
-    with pytest.raises(ValueError, match="partial_fit"):
+    with pytest.raises(ValueError, match="target_map 'auto' or 'none' for partial_fit"):
         QSGPRegressor(target_map="sinh-arcsinh").partial_fit(X[TRAIN], PRICES[TRAIN])
 
 

@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -11,16 +13,18 @@ import pytest
 import torch
 from pyarrow import parquet
 
-from qsgp import QSGPClassifier, QSGPRegressor, QSRVMRegressor, load
+from qsgp import QSGPClassifier, QSGPRegressor, QSRVMRegressor, load, memory
 from qsgp.data.arrays import Arrays
 from qsgp.data.rows import Rows
 from qsgp.data.scanning import survey
 from qsgp.data.sources import ArraySource, FileSource, of_files
 from qsgp.models import streaming
 from qsgp.models.keywords import read_options
-from qsgp.training import sizes
+from qsgp.ranks import present
+from qsgp.training import options, sizes
 from qsgp.training.stream import Stream
 from qsgp.training.window import Window
+from ranking import together
 
 NAMES = ["a", "b", "c"]
 FIXED = {"kernel": "rbf", "learn_hyperparameters": False, "random_state": 0}
@@ -111,6 +115,47 @@ def test_memory_mapped_arrays_are_streamed_when_they_are_large(tmp_path: Path) -
     assert isinstance(streaming.source_of(QSGPRegressor(max_memory="20MB"), X, y, None, None), ArraySource)
     assert streaming.source_of(QSGPRegressor(max_memory="200MB"), X, y, None, None) is None
     assert streaming.source_of(QSGPRegressor(max_memory="20MB"), np.asarray(X), y, None, None) is None
+
+
+def test_what_a_stream_cannot_do_is_said(tmp_path: Path) -> None:
+    np.save(tmp_path / "X.npy", np.tile(data(1000)[0], (300, 1)))
+    X, y = np.load(tmp_path / "X.npy", mmap_mode="r"), np.zeros(300_000)
+    with pytest.raises(ValueError, match="fits into max_memory with categorical_features"):
+        QSGPRegressor(max_memory="20MB", categorical_features=[0]).fit(X, y)
+    with pytest.raises(ValueError, match="target_map 'auto' or 'none' for rows that are streamed"):
+        QSGPRegressor(max_memory="20MB", target_map="sinh-arcsinh").fit(X, y)
+    with pytest.raises(ValueError, match="rows that count, got none"):
+        QSGPRegressor(max_memory="20MB").fit(X, y, sample_weight=y)
+
+
+def too_large_by_rank(path: str, free: tuple[int, ...]) -> bool:
+    with mock.patch.object(memory, "budget", lambda *_: free[present().rank]):
+        return streaming.too_large(path, "4GB")
+
+
+@pytest.mark.parametrize("free", [(10**12, 1), (1, 10**12)])
+def test_ranks_stream_or_read_whole_as_the_first_one_does(free: tuple[int, ...], tmp_path: Path) -> None:
+    """Each finds another memory free."""
+    source(tmp_path)
+    assert together(2, too_large_by_rank, str(tmp_path / "rows.parquet"), free) == 2 * [free[0] == 1]
+
+
+def streamed_by_rank(rows: FileSource) -> tuple[np.ndarray, str]:
+    model = QSGPRegressor(kernel="rbf", metric="ard", learn_hyperparameters=False, noise="equal").fit(rows)
+    return model.predict(table(data(20, seed=1)[0])), str(model.plan_)
+
+
+@pytest.mark.slow
+def test_ranks_that_stream_train_one_model_whatever_their_seeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = {"block": 200, "exact_rows": 300, "variance_points": 100, "held_out": 100, "draws": 4}
+    monkeypatch.setitem(options.PACES, "cpu", replace(options.PACES["cpu"], **small))
+    (first, plan), (second, _) = together(2, streamed_by_rank, source(tmp_path, 3200))
+    np.testing.assert_array_equal(first, second)
+    assert "2 ranks share the rows" in plan and "streamed" in plan
+    y = data(20, seed=1)[1]
+    assert np.corrcoef(first, y)[0, 1] > 0.8
 
 
 def test_a_path_is_streamed_only_where_it_would_not_fit(tmp_path: Path) -> None:

@@ -188,6 +188,8 @@ def test_what_cannot_be_done_is_said():
         model = QSGPClassifier(random_state=0)
         model._levels = lambda: {"levels": (2, 3)}
         model.fit(X, y > 10)
+    with pytest.raises(ValueError, match="target_map 'auto' or 'none' beside identifiers"):
+        QSGPRegressor(target_map="sinh-arcsinh").plan(as_texts(table(200, sizes=(60,))[0]), np.arange(200.0))
 
 
 def as_texts(X, missing=()):
@@ -247,3 +249,12 @@ def test_the_plan_says_what_identifiers_take():
     plain, own = (make_plan(10**6, 6, 1, options.Options(levels=levels)) for levels in ((), (4, 5)))
     assert plain.memory < own.memory < 4e9
     assert "2 identifiers" in str(own) and "identifier" not in str(plain)
+    shared = make_plan(10**6, 6, 1, options.Options(levels=(4, 5), ranks=2))
+    assert "Each of the 2 ranks trains the same model" in str(shared) and "share the rows" not in str(shared)
+
+
+def test_the_plan_of_identifiers_speaks_of_no_map_and_no_noise_of_other_shapes():
+    X, y, _ = table(200, sizes=(60,))
+    said = [str(QSGPRegressor().plan(rows, y)) for rows in (as_texts(X), as_texts(X)[["a", "b"]])]
+    assert ["target_map" in each for each in said] == [False, True]
+    assert ["whether the noise" in each for each in said] == [False, True]

@@ -13,11 +13,11 @@ from qsgp.data.columns import CATEGORY, DATE, LEVELS, ORDERED, Columns
 from qsgp.data.encoding import lacking
 from qsgp.data.entries import is_number
 from qsgp.data.learning import NO_LEVELS, ON_THE_COMMAND_LINE, check_some_left, columns_of, quoted
+from qsgp.data.tally import numbers
 from qsgp.data.words import count
 
 try:
     import pyarrow as pa
-    from pyarrow import compute
 except ImportError:  # the extra is not installed: `reading` says so
     pa = None
 
@@ -107,9 +107,9 @@ def _filled(inputs: Any, names: list[str]) -> Any:
     for name in names:
         values = inputs.column(name)
         if is_number(values.type):
-            values = compute.if_else(compute.is_nan(values.cast(pa.float64())), None, values.cast(pa.float64()))
-            values = values.fill_null(compute.mean(values))
-            inputs = inputs.set_column(inputs.column_names.index(name), name, values)
+            known = numbers(values)
+            filled = pa.array(np.where(np.isnan(known), np.nanmean(known), known))
+            inputs = inputs.set_column(inputs.column_names.index(name), name, filled)
     return inputs
 
 
@@ -121,9 +121,9 @@ def _column_notes(columns: Columns, inputs: Any) -> list[str]:
     notes += [f"Column {c.name!r} holds {_HOLD[c.kind]}: {c.words}." for c in columns.inputs if c.kind in _HOLD]
     for column in columns.given:
         values = inputs.column(column.name)
-        if column.used or not is_number(values.type) or values.null_count == len(values):
+        if column.used or not is_number(values.type):
             continue
-        if abs(float(compute.max(values.cast(pa.float64(), safe=False)).as_py() or 0)) > LARGEST_WHOLE:
+        if np.fmax.reduce(np.abs(numbers(values)), initial=0.0) > LARGEST_WHOLE:
             # identifiers, which a float64 rounds to one number
             why = f"holds numbers too long to be told apart (--categories {quoted(column.name)} if they are names)"
             notes.append(f"Column {column.name!r} {why}.")

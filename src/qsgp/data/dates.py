@@ -18,7 +18,7 @@ _SECONDS = 86_400.0
 _PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}
 PERIODIC = tuple(_PERIODS)
 _FIRST = datetime.date(1970, 1, 1).weekday()
-_UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 _ISO = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?$"  # without a zone: 2020-01-31, 2020-01-31 12:30
 _LEAST = 1e-6  # a wave that moves less than this stands still
 
@@ -53,7 +53,7 @@ def days(values: Any) -> np.ndarray:
     elif types.is_date64(kind):
         values, per_day = values.cast(pa.int64()), 1e3 * _SECONDS
     else:
-        per_day = _UNITS[kind.unit] * _SECONDS
+        per_day = PER_SECOND[kind.unit] * _SECONDS
         values = values.cast(pa.int32() if types.is_time32(kind) else pa.int64())
     missing = values.is_null().to_numpy(zero_copy_only=False)
     whole = values.fill_null(0).to_numpy(zero_copy_only=False)

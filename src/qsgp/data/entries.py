@@ -82,5 +82,5 @@ def is_text(kind: Any) -> bool:
 
 
 def is_number(kind: Any) -> bool:
-    """Of an Arrow type: numbers, and durations, which are numbers of their unit."""
+    """Of an Arrow type: numbers, and durations, which are numbers of seconds."""
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_duration(kind))

@@ -155,8 +155,9 @@ def _moments(A: Shaped[Array, "n c"], weight: Float[Array, " n"]) -> tuple[Float
             counted = weight[rows] > 0
             yield A[rows][counted].astype(np.float64), weight[rows][counted] / total
 
-    low, high = np.full(A.shape[1], np.inf), np.full(A.shape[1], -np.inf)
+    low, high, gaps = np.full(A.shape[1], np.inf), np.full(A.shape[1], -np.inf), False
     for part, _ in parts():
+        gaps = gaps or bool(np.isnan(part).any())
         low, high = (
             np.fmin(low, np.fmin.reduce(part, initial=np.inf)),
             np.fmax(high, np.fmax.reduce(part, initial=-np.inf)),
@@ -166,7 +167,6 @@ def _moments(A: Shaped[Array, "n c"], weight: Float[Array, " n"]) -> tuple[Float
     size = np.maximum(np.abs(low), np.abs(high))
     size = np.where(size > 0, size, 1.0)
     known = sum(share @ ~np.isnan(part) for part, share in parts())
-    gaps = bool((~empty & (known < 1 - 1e-12)).any()) or bool(empty.any())
     share_of = np.where(known > 0, known, 1.0) if gaps else 1.0
 
     def sums(value: Callable[[Float[Array, "b c"]], Float[Array, "b c"]]) -> Float[Array, " c"]:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qsgp.data.dates import PERIODIC, days, is_date, wave_range
+from qsgp.data.dates import PER_SECOND, PERIODIC, days, is_date, wave_range
 from qsgp.data.entries import as_text, is_number, is_text
 
 try:
@@ -173,12 +173,17 @@ class Tally:
 
 
 def numbers(values: Any) -> np.ndarray:
-    """Of an Arrow array of numbers, booleans or durations, in float64; NaN where a value is missing."""
+    """Of an Arrow array of numbers, booleans or durations, in float64; NaN where a value is missing.
+
+    Durations are in seconds: tables of two libraries rarely have the same unit.
+    """
+    unit = 1.0
     if types.is_boolean(values.type):
         values = values.cast(pa.int8())
     elif types.is_duration(values.type):
-        values = values.cast(pa.int64())
-    return np.asarray(values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
+        values, unit = values.cast(pa.int64()), PER_SECOND[values.type.unit]
+    found = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return np.asarray(found, dtype=np.float64) / unit
 
 
 def _dictionary(values: Any) -> Any:

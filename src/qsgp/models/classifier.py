@@ -74,8 +74,8 @@ class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         classes : array-like of shape (n_classes,), optional
             All classes. Needed in the first call, unless its rows hold them all.
         half_life : float, optional
-            Forget: beyond the first 1,000 rows all that is known counts half as much for every so many rows that come.
-            For data that drift; the scales and hyperparameters stay those of the first rows.
+            For data that drift: after so many new rows all earlier ones count half as much. It begins after the first
+            1,000 rows; scales and hyperparameters stay those of these rows.
 
         Returns
         -------
@@ -360,8 +360,8 @@ class QSGPClassifier(_Classifier):
     posterior_ : dict
         What kind of solution was found, with its likelihood and its numbers of rows and functions.
     likelihood_ : str
-        The distribution of the target given the function: "gaussian", "laplace", "logistic", or "mixture" if rows not
-        learned from have told the noise.
+        The distribution of the target given the function: "gaussian", "laplace", "logistic", or "mixture" if the noise
+        was learned from rows that the function was not learned from.
     calibration_ : object or None
         What `calibrate` has found.
     input_scale_ : ndarray of shape (n_inputs,)
@@ -492,8 +492,8 @@ class QSRVMClassifier(_Classifier):
     posterior_ : dict
         What kind of solution was found, with its likelihood and its numbers of rows and functions.
     likelihood_ : str
-        The distribution of the target given the function: "gaussian", "laplace", "logistic", or "mixture" if rows not
-        learned from have told the noise.
+        The distribution of the target given the function: "gaussian", "laplace", "logistic", or "mixture" if the noise
+        was learned from rows that the function was not learned from.
     calibration_ : object or None
         What `calibrate` has found.
     input_scale_ : ndarray of shape (n_inputs,)

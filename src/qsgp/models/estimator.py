@@ -376,6 +376,8 @@ class Estimator(TableInputs, CallbackSupportMixin, BaseEstimator):  # type: igno
         ranks = present()
         options = ranks.agreed(shared(read_options(self), ranks.size, self.max_memory == "auto"))
         options = replace(options, **self._levels())
+        if options.levels:  # effects stand beside equal noise and targets as they are
+            options = replace(options.without_map("beside identifiers with many levels"), noise="equal")
         if keep:  # what portions add up has equal noise and targets as they are
             options = replace(options, noise="equal", target_map="none")
         if np.isnan(X).any():  # what gaps cost is taken off an equal noise, and rows with gaps would be judged twice
@@ -392,7 +394,7 @@ class Estimator(TableInputs, CallbackSupportMixin, BaseEstimator):  # type: igno
             print(plan)
         began = time.monotonic()
         with deferred_interrupt():  # pressed while a map of the target is looked for, it ends what follows
-            scaling = self._scaled(X, Y, weight, options, scale_y=scale_y)
+            scaling = ranks.on_first(functools.partial(self._scaled, X, Y, weight, options, scale_y=scale_y))
             if options.max_time is not None:  # the time that a map of the target has taken
                 left = options.max_time - ranks.agreed(time.monotonic() - began)
                 options = replace(options, max_time=max(left, _LEAST_TIME * options.max_time))
@@ -435,7 +437,7 @@ class Estimator(TableInputs, CallbackSupportMixin, BaseEstimator):  # type: igno
         """Scales, a map of the target where one helps, and the linear mean."""
         units = self.columns_.scales if hasattr(self, "columns_") else None
         scaling = Scaling.of(X, Y, weight, scale_y=scale_y, units=units, levels=options.levels)
-        if options.maps_targets(*Y.shape) and not options.levels:
+        if options.maps_targets(*Y.shape):
             some = np.random.RandomState(options.seed).permutation(np.flatnonzero(weight > 0))[:ROWS_OF_A_MAP]
             x, u = scaling.standardised(X[some], Y[some], np.dtype("float64"))
             found = learned_map(Rows(torch.from_numpy(x), torch.from_numpy(u), torch.from_numpy(weight[some])), options)
@@ -530,7 +532,7 @@ class Estimator(TableInputs, CallbackSupportMixin, BaseEstimator):  # type: igno
             return self._add(data, options, late, half_life)
         # of equal targets no more are kept than of others: they say nothing of scales
         self._trained = kept.with_rows(*(part[: max(0, most - len(kept.x))] for part in data))
-        self._calibration = None
+        self._calibration = self._lost = None
         return self
 
     def _begin(
@@ -568,7 +570,7 @@ class Estimator(TableInputs, CallbackSupportMixin, BaseEstimator):  # type: igno
             if hasattr(self, "plan_"):  # files of before lack it
                 self.plan_ = self.plan_.with_sums(m, need_of(m))
         self._accumulated = self._accumulated.add(*data, late, half_life)
-        self._trained, self._calibration = None, None
+        self._trained = self._calibration = self._lost = None
         return self
 
     # --- files --------------------------------------------------------------------------------------------------

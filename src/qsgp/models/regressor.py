@@ -71,8 +71,8 @@ class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
         X, y, sample_weight, target
             As for `fit`.
         half_life : float, optional
-            Forget: beyond the first 1,000 rows all that is known counts half as much for every so many rows that come.
-            For data that drift; the scales and hyperparameters stay those of the first rows.
+            For data that drift: after so many new rows all earlier ones count half as much. It begins after the first
+            1,000 rows; scales and hyperparameters stay those of these rows.
 
         Returns
         -------
@@ -119,8 +119,9 @@ class _Regressor(RegressorMixin, Estimator):  # type: ignore[misc]
         std : ndarray of the same shape
             Its standard deviation; only with `return_std`.
         """
-        mapped = check_is_fitted(self) or self._scaling.target_map is not None
-        if not return_std and not mapped:  # the mean of y is that of f for every likelihood of numbers
+        check_is_fitted(self)
+        # the mean of y is that of f for every likelihood of numbers, unless a map stands between them
+        if not return_std and self._scaling.target_map is None:
             means = [self._scaling.restore(self._mean(rows).numpy(), rows) for rows in self._blocks(X)]
             return self._shape(np.concatenate(means))
         means, deviations = [], []
@@ -350,9 +351,9 @@ class QSGPRegressor(_Regressor):
     likelihood : {"auto", "gaussian", "laplace"}, default="auto"
         Distribution of the noise. "auto" is "gaussian"; "laplace" is for heavy tails and outliers.
     noise : {"auto", "equal"}, default="auto"
-        With Gaussian noise, what predictions of the target say of it. "equal": one variance for all rows. "auto": if
-        rows not learned from say so, a function of the prediction, and a mixture of normal laws for heavy tails. With
-        missing inputs it is equal, and what gaps cost is added to it.
+        Noise of predictions, if it is Gaussian. "equal": one variance for all rows. "auto": also a function of the
+        prediction, and a mixture of normal laws for heavy tails, if rows not learned from are predicted better so. With
+        missing inputs it is equal, and what gaps cost is added to it; beside identifiers of many levels it is equal.
     target_map : {"auto", "none", "sinh-arcsinh"}, default="auto"
         A monotone map of the target, learned with the model and undone in all that is predicted. With Gaussian noise
         "auto" takes one if rows not learned from are predicted better with it, as those of skewed targets may be.
@@ -420,8 +421,8 @@ class QSGPRegressor(_Regressor):
     posterior_ : dict
         What kind of solution was found, with its likelihood and its numbers of rows and functions.
     likelihood_ : str
-        The distribution of the target given the function: "gaussian", "laplace", "logistic", or "mixture" if rows not
-        learned from have told the noise.
+        The distribution of the target given the function: "gaussian", "laplace", "logistic", or "mixture" if the noise
+        was learned from rows that the function was not learned from.
     target_map_ : str or ndarray of str
         The map of the target, "none" or "sinh-arcsinh"; one for each of several outputs.
     calibration_ : object or None
@@ -562,8 +563,8 @@ class QSRVMRegressor(_Regressor):
     posterior_ : dict
         What kind of solution was found, with its likelihood and its numbers of rows and functions.
     likelihood_ : str
-        The distribution of the target given the function: "gaussian", "laplace", "logistic", or "mixture" if rows not
-        learned from have told the noise.
+        The distribution of the target given the function: "gaussian", "laplace", "logistic", or "mixture" if the noise
+        was learned from rows that the function was not learned from.
     target_map_ : str or ndarray of str
         The map of the target, "none" or "sinh-arcsinh"; one for each of several outputs.
     calibration_ : object or None

@@ -113,6 +113,7 @@ class TableInputs:
     def _inputs(self, X: Any) -> np.ndarray:
         """Rows of a table, an array or a file as the inputs of the fitted model, NaN where one is not known."""
         if isinstance(X, Encoded):
+            check_inputs(X.array, self.input_names_)
             return X.array
         columns: Columns | None = getattr(self, "columns_", None)
         X = read_inputs(X, Columns.known_to(self)) if is_path(X) else self._table(X)

@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from qsgp import memory
-from qsgp.data.inputs import FLOATS
+from qsgp.data.inputs import FLOATS, chosen_categories
 from qsgp.data.reading import find, is_path
 from qsgp.data.row_groups import held_bytes
 from qsgp.data.rows import Rows
@@ -20,11 +20,14 @@ from qsgp.data.scaling import Scaling
 from qsgp.data.scanning import Survey, survey
 from qsgp.data.sources import ArraySource, FileSource, Piece, RowSource, Without, of_files
 from qsgp.data.tables import check_weights
+from qsgp.models.estimator import shared
 from qsgp.models.gaps import Gaps
 from qsgp.models.keywords import read_options
+from qsgp.ranks import leads, neighbours, present
 from qsgp.training.options import Options
 from qsgp.training.plan import Plan, make_plan, takes_labels_for_numbers
 from qsgp.training.sizes import Shape, rows_held
+from qsgp.training.store import check_same
 from qsgp.training.stream import Stream
 
 _HELD = 24  # bytes of a number that is read, checked and standardised
@@ -32,7 +35,13 @@ _HELD = 24  # bytes of a number that is read, checked and standardised
 
 def too_large(paths: Any, max_memory: Any) -> bool:
     """What reading these files whole would take is more than ``max_memory``."""
-    return held_bytes(find(paths)) > memory.budget(max_memory, "cpu")
+    return _exceeds(held_bytes(find(paths)), max_memory)
+
+
+def _exceeds(need: int, max_memory: Any) -> bool:
+    """Ranks of one machine share what is free of its memory. The first rank decides: the others may find more."""
+    apart = neighbours() if max_memory == "auto" else 1
+    return present().agreed(need > memory.budget(max_memory, "cpu") // apart)
 
 
 def source_of(model: Any, X: Any, y: Any, sample_weight: Any, target: str | None) -> RowSource | None:
@@ -40,8 +49,13 @@ def source_of(model: Any, X: Any, y: Any, sample_weight: Any, target: str | None
     if isinstance(X, FileSource | ArraySource | Without):
         return X
     if isinstance(X, np.memmap) and X.ndim == 2 and X.dtype.kind in "fiub":
-        if _HELD * X.size <= memory.budget(model.max_memory, "cpu") or isinstance(sample_weight, str):
+        if not _exceeds(_HELD * X.size, model.max_memory) or isinstance(sample_weight, str):
             return None
+        if chosen_categories(model.categorical_features, [f"x{j}" for j in range(X.shape[1])]):
+            raise ValueError(
+                "Expected an array that fits into max_memory with categorical_features, got a larger one, which is "
+                "streamed as numbers. Write it as Parquet and fit the file, or raise max_memory."
+            )
         if y is None or len(y) != len(X):
             return None  # what is wrong is said where arrays are read
         weight = None if sample_weight is None else np.asarray(sample_weight)
@@ -56,7 +70,9 @@ def source_of(model: Any, X: Any, y: Any, sample_weight: Any, target: str | None
 
 def fit(model: Any, source: RowSource, given: tuple[Any, Any, Any]) -> None:
     """As `Estimator._fit`, with a sample of the rows in memory."""
-    options = read_options(model)
+    ranks = present()
+    options = ranks.agreed(shared(read_options(model), ranks.size, model.max_memory == "auto"))
+    options = options.without_map("for rows that are streamed")
     if options.optimizer == "preconditioned":
         raise ValueError(
             "Expected rows that fit into max_memory with optimizer='preconditioned', which solves for all of them at "
@@ -70,6 +86,7 @@ def fit(model: Any, source: RowSource, given: tuple[Any, Any, Any]) -> None:
     most = rows_held(first.sizes, Shape(source.n, width, 1, streamed=True), options)
     found = survey(source, most, options.seed, labels=model._labels)
     Y = _know_targets(model, found)
+    check_same(ranks, found.sample.X, Y, found.sample.weight)
     if found.weighted and found.sample.weight.max() > 1e5 * found.sample.weight.min():
         options = replace(options, dtype=torch.float64)  # as in `_fit`
     if np.isnan(found.sample.X).any():
@@ -78,7 +95,7 @@ def fit(model: Any, source: RowSource, given: tuple[Any, Any, Any]) -> None:
     model.plan_, model.memory_ = plan, plan.memory
     if model._planning:
         return
-    if model.verbose:
+    if model.verbose and leads():
         print(plan)
     scaling = _scaling(model, source, found, takes_labels_for_numbers(plan, options))
     _train(model, source, found, (options, plan, scaling), given)
@@ -86,7 +103,11 @@ def fit(model: Any, source: RowSource, given: tuple[Any, Any, Any]) -> None:
 
 def _know_inputs(model: Any, source: RowSource) -> int:
     """How many there are, the names of the columns they come of, and what these hold."""
-    some = next(piece for part in source.parts for piece in source.pieces(part) if len(piece.number)).X[:1]
+    pieces = (piece for part in source.parts for piece in source.pieces(part) if len(piece.number))
+    first = next(pieces, None)
+    if first is None:
+        raise ValueError("Expected rows that count, got none. Check that these are the right rows, and their weights.")
+    some = first.X[:1]
     origin = source.source if isinstance(source, Without) else source
     if isinstance(origin, FileSource):
         model.columns_, names = origin.columns, [column.name for column in origin.columns.given]

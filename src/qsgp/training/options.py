@@ -136,6 +136,15 @@ class Options:
         time = self.max_time is None or self.max_time >= (OF_FEW_ROWS if n <= LEARN_POINTS else SECONDS_OF_A_MAP)
         return time and outputs <= MOST_MAPPED and LIKELIHOODS[self.likelihood].fixed_sites
 
+    def without_map(self, where: str) -> "Options":
+        """These where targets have no map, which is an error if one is asked for."""
+        if self.target_map not in ("auto", "none"):
+            raise ValueError(
+                f"Expected target_map 'auto' or 'none' {where}, got {self.target_map!r}. Map the target yourself, or "
+                "leave target_map out."
+            )
+        return replace(self, target_map="none")
+
     @property
     def pace(self) -> Pace:
         """Of all ranks where a time is given; else equal seeds give equal models, however many share the work."""

@@ -177,6 +177,8 @@ def _ranks(decision: Decision) -> list[str]:
     ranks = decision.options.ranks
     if ranks == 1:
         return []
+    if decision.options.levels:
+        return [f"Each of the {ranks} ranks trains the same model: work is not shared where there are identifiers."]
     if decision.sizes.road != ROWS:
         return [f"Each of the {ranks} ranks trains the same model: work is shared on the road by blocks of rows."]
     n = decision.sizes.dual_rows // ranks

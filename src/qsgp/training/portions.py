@@ -173,11 +173,7 @@ def check_portions(options: Options) -> None:
             f"Expected basis 'auto' or 'fourier' for partial_fit, got {options.basis!r}. Portions are added over "
             "Fourier features; a grid can be fitted first and take portions then."
         )
-    if options.target_map not in ("auto", "none"):
-        raise ValueError(
-            f"Expected target_map 'auto' or 'none' for partial_fit, got {options.target_map!r}. Portions have no map; "
-            "map the target yourself, or call fit."
-        )
+    options.without_map("for partial_fit")
     m = options.n_features
     if m is not None and (m % 2 or m > MOST_FEATURES):
         raise ValueError(f"Expected an even n_features of at most {MOST_FEATURES} for partial_fit, got {m}. Change it.")

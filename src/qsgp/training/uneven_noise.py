@@ -21,7 +21,7 @@ from qsgp.likelihoods.mixture import LAWS
 from qsgp.training.options import LEAST_ROWS
 from qsgp.training.trained import Unseen
 
-_KNOTS, _ROWS_OF_A_KNOT = (12, 8), 25  # of functions of mean and variance, at most
+_KNOTS = (12, 8)  # of functions of mean and variance
 _STEPS = (0.1, 0.3, 1.0)  # deviations of a function from knot to knot, of which folds choose
 _LEVEL = 3.0  # deviation of what a function is anywhere
 _NORMAL = 10.0  # rows that the normal shape is worth beforehand
@@ -178,12 +178,12 @@ def _near_normal() -> Float64[Tensor, " k"]:
     return (middle + _BESIDE * beside) / (middle + _BESIDE * beside).sum()
 
 
-def _knots(values: Float64[Tensor, " h"], most: int) -> Float64[Tensor, " p"]:
-    """Quantiles of ``values``, those that are apart; ``most`` of them unless rows are few."""
-    levels = torch.linspace(0.01, 0.99, most, dtype=torch.float64)
+def _knots(values: Float64[Tensor, " h"], count: int) -> Float64[Tensor, " p"]:
+    """Quantiles of ``values``, moved apart where they are equal: every output has as many."""
+    levels = torch.linspace(0.01, 0.99, count, dtype=torch.float64)
     knots = values.quantile(levels)
-    least = 1e-6 * float(knots[-1] - knots[0]) + 1e-9  # apart they must be, and as many as other outputs have
-    rising = torch.arange(most, dtype=torch.float64)
+    least = 1e-6 * float(knots[-1] - knots[0]) + 1e-9
+    rising = torch.arange(count, dtype=torch.float64)
     return (knots - least * rising).cummax(0).values + least * rising
 
 
