@@ -6,11 +6,14 @@ import signal
 import threading
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 
+from qsgp import QSGPRegressor, memory
 from qsgp.data.rows import Rows
 from qsgp.factor import NotPositiveDefinite
 from qsgp.interrupt import Halt
@@ -149,3 +152,15 @@ def test_after_a_rank_was_killed_the_others_end_and_the_run_goes_on(tmp_path):
     assert second is None and first[0] == third[0] == "LostRanks"
     for found in together(2, partial(predicted, epochs=5), keywords):
         assert_same(found, whole, 1e-9)
+
+
+def budget_of(free):
+    model = QSGPRegressor()
+    model._trained = SimpleNamespace(ranks=present())
+    with mock.patch.object(memory, "budget", lambda *_: free[present().rank]):
+        return model._budget("cpu")
+
+
+def test_ranks_that_predict_together_take_blocks_of_one_size(without_shape_checks):
+    """Each adds its part to every block, so that one with less memory would wait for ever."""
+    assert together(2, budget_of, (5, 9)) == [5, 5]

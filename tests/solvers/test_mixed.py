@@ -85,6 +85,15 @@ def test_what_one_identifier_leaves_open_is_exact():
     torch.testing.assert_close(left_open(kernel, x, noise), torch.tensor([expected]).double())
 
 
+def test_levels_that_are_not_known_are_in_the_noise_and_count_once():
+    codes = torch.tensor([[0, -1], [0, -1], [1, -1]])
+    effects, noise = torch.tensor([0.5, 2.0]).double(), torch.full((3,), 2.1).double()
+    left = left_open(*with_levels(effects, codes), noise)
+    alone = left_open(*with_levels(effects[:1], codes[:, :1]), noise)
+    torch.testing.assert_close(left[:1], alone)
+    assert (left[1] == 2.0).all()
+
+
 def test_what_crossed_identifiers_leave_open_in_all_is_nearly_exact():
     """In the sum, which is what rows see: that all of one are higher and all of the other lower cancels there."""
     rows, codes, sums = problem(n=400, unknown=False, weights=False, draws=0)

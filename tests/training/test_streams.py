@@ -1,8 +1,10 @@
 """Fits whose rows are read from the disk: the same models as from arrays, and a window that sees every row."""
 
+import math
 import os
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -18,11 +20,17 @@ from qsgp.data.arrays import Arrays
 from qsgp.data.rows import Rows
 from qsgp.data.scanning import survey
 from qsgp.data.sources import ArraySource, FileSource, of_files
+from qsgp.interrupt import Halt
+from qsgp.kernels import SquaredExponential, hyperparameters
+from qsgp.likelihoods import Gaussian
 from qsgp.models import streaming
 from qsgp.models.keywords import read_options
 from qsgp.ranks import present
 from qsgp.training import options, sizes
+from qsgp.training.basis import make_table
+from qsgp.training.plan import make_plan
 from qsgp.training.stream import Stream
+from qsgp.training.task import Task
 from qsgp.training.window import Window
 from ranking import together
 
@@ -204,6 +212,20 @@ def window(n: int = 60, held: int = 20, drawn: int = 4) -> Window:
 
     stream = Stream(rows, n, float(n), standardised, np.arange(held))
     return Window(stream, Arrays(x, x.clone()), drawn, seed=0)
+
+
+def test_weights_of_rows_that_the_sample_lacks_count() -> None:
+    """All that is in memory may count once, and some row of the stream many times."""
+    x = torch.linspace(0, 1, 50)[:, None]
+    settings = options.Options(n_features=20, optimizer="adagrad")
+    chosen, halt = make_plan(50, 1, 1, settings).sizes, Halt(threading.Event(), math.inf)
+    kernel, noise = SquaredExponential(*hyperparameters(0.3, 1.0, d=1)), Gaussian(torch.tensor(0.1))
+    found = []
+    for total in (4000.0, 4147.0):
+        stream = Stream(ArraySource(x.numpy(), x[:, 0].numpy()), 4000, total, lambda piece: piece, np.arange(50))
+        task = Task(Rows(x, x, torch.ones(50)), settings, chosen, halt, stream=stream)
+        found.append(make_table(task, kernel, noise).rows.source.weight is not None)
+    assert found == [False, True]
 
 
 def test_every_row_comes_into_the_window_once_an_epoch() -> None:

@@ -113,3 +113,14 @@ def test_sites_that_are_not_gaussian_leave_nothing_out() -> None:
     kernel = BY_NAME["rbf"](*hyperparameters(1.0, 1.0, d=1, dtype=torch.float64))
     sites = Laplace(torch.tensor(0.3, dtype=torch.float64))
     assert left_out(ClosedForm.build(kernel, sites, x, x.sin(), torch.ones(20).double())) is None
+
+
+def test_outputs_that_are_known_exactly_stand_beside_others() -> None:
+    """A function without noise leaves no variance at some rows, whose logarithm would be no number."""
+    plain, heavy = rows(600, 0), rows(600, 0, "heavy")
+    plain.variance[::20] = 0.0
+    both = Unseen(*(torch.cat([one, other], 1) for one, other in zip(plain[:3], heavy[:3], strict=True)), plain.weight)
+    found = judged(NOISE, both).likelihood
+    assert isinstance(found, Mixture)
+    density = found.log_density(*both[:3])
+    assert torch.isfinite(density).all()

@@ -38,7 +38,7 @@ from qsgp.models.rows import TableInputs
 from qsgp.models.stored import contents
 from qsgp.posteriors.export import MissingInputs, Serving, export
 from qsgp.posteriors.posteriors import ClosedForm, KernelFunctionsAtRows, Posterior
-from qsgp.ranks import leads, neighbours, present
+from qsgp.ranks import ALONE, Ranks, leads, neighbours, present
 from qsgp.training.options import SMALL, Options
 from qsgp.training.plan import Plan, make_plan, takes_labels_for_numbers
 from qsgp.training.portions import (
@@ -201,13 +201,13 @@ class Estimator(TableInputs, CallbackSupportMixin, BaseEstimator):  # type: igno
         """
         check_is_fitted(self)
         columns = Columns.known_to(self)
-        if columns is None or not is_path(X) or held_bytes(find(X)) <= memory.budget(self.max_memory, "cpu"):
+        if columns is None or not is_path(X) or held_bytes(find(X)) <= self._budget("cpu"):
             return self._checked_blocks(self.prepare_inputs(X), draws)
         tables = batches(find(X), columns.names, types_of(columns))
         return (block for table in tables for block in self._checked_blocks(self.prepare_inputs(table), draws))
 
     def _checked_blocks(self, X: np.ndarray, draws: int = 0) -> Iterator[np.ndarray]:
-        limit = memory.budget(self.max_memory, self._device)
+        limit = self._budget(self._device)
         per_row = self._posterior.bytes_per_row(draws) + 24 * X.shape[1]
         most = self._posterior.rows_at_a_time * (_ON_GPU if self._device.startswith("cuda") else 1)
         size = memory.block_rows(limit, per_row, len(X), most)
@@ -221,6 +221,11 @@ class Estimator(TableInputs, CallbackSupportMixin, BaseEstimator):  # type: igno
             print(f"Predicting {len(X)} rows takes about {need}; max_memory is {memory.readable(limit)}.")
         memory.check_fits(need, limit, "Predict fewer rows in one call.")
         return (X[start : start + size].astype(np.float64) for start in range(0, len(X), size))
+
+    def _budget(self, device: str) -> int:
+        """Bytes. Ranks that predict together take that of the first: each adds its part to every block."""
+        ranks: Ranks = getattr(self._posterior, "ranks", ALONE)
+        return ranks.agreed(memory.budget(self.max_memory, device))
 
     def _latent(self, X: np.ndarray) -> tuple[Tensor, Tensor]:
         """Standardised mean and variance of f, in float64 on the CPU. The variance has what gaps add to the noise; it

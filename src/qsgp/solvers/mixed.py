@@ -160,6 +160,8 @@ class Equations:
 def left_open(kernel: WithLevels, x: Float[Tensor, "n d"], noise: Float[Tensor, " n"]) -> Float64[Tensor, "q levels"]:
     """The variance that rows leave of the effect of each level; its prior's in the last place.
 
+    ``noise`` holds the effects of levels that are not known.
+
     For one identifier 1 / (1 / effect + sum 1 / noise). What is left open of the others is noise of a row, too: a few
     rounds settle it. That is for the sum of a row: what moves between identifiers cancels there and does not count.
     """
@@ -167,13 +169,14 @@ def left_open(kernel: WithLevels, x: Float[Tensor, "n d"], noise: Float[Tensor, 
     levels, shares = max(int(codes.max()) + 1, 1), noise.double()
     left = effects[:, None].repeat(1, levels + 1)
     for number in range(_ROUNDS if len(effects) > 1 else 1):
+        left[:, -1] = 0.0  # of what is not known: it is in the noise
         others = looked_up(left, codes) if number else torch.zeros_like(shares)
         told = torch.zeros_like(left)
         for j, code in enumerate(codes.mT):
             known = code >= 0
             own = left[j, code] if number else 0.0
             told[j].index_add_(0, code[known], (1 / (shares + others - own))[known])
-        left = 1 / (1 / effects[:, None] + told)
+        left = 1 / (1 / effects[:, None] + told)  # nothing is told of the last place
     return left
 
 

@@ -149,7 +149,8 @@ class Options:
     def pace(self) -> Pace:
         """Of all ranks where a time is given; else equal seeds give equal models, however many share the work."""
         pace = PACES["cuda" if self.device.startswith("cuda") else "cpu"]
-        return pace if self.max_time is None else replace(pace, values=self.ranks * pace.values)
+        ranks = 1 if self.max_time is None or self.levels else self.ranks  # beside identifiers nothing is shared
+        return replace(pace, values=ranks * pace.values)
 
     def groups(self, outputs: int) -> int:
         """Variances that a model of so many outputs has: other sites than Gaussian ones curve each in its own way."""

@@ -74,7 +74,7 @@ class _Noise:
     @classmethod
     def equal(cls, mean: Tensor, variance: Tensor) -> "_Noise":
         """Equal Gaussian noise, with as many numbers as other outputs have."""
-        knots = [_knots(values, count) for values, count in zip((mean, variance.log()), _KNOTS, strict=True)]
+        knots = [_knots(values, count) for values, count in zip((mean, _log(variance)), _KNOTS, strict=True)]
         weights = (_laws().eq(_laws().new_tensor([[0.0], [1.0]]))).all(0).double()
         return cls(weights, knots[0], torch.zeros_like(knots[0]), knots[1], torch.zeros_like(knots[1]))
 
@@ -89,8 +89,8 @@ def _of_output(unseen: Unseen, noise: Gaussian, plain: Float64[Tensor, " h"]) ->
     level = float(error.square().median().clamp_min(_LEAST_LEVEL) / _MIDDLE)  # the laws have scales about 1
     total = level * total
     error = (error / math.sqrt(level)).clamp(-_FAR, _FAR)
-    knots = _knots(mean, _KNOTS[0]), _knots(variance.clamp_min(1e-30).log(), _KNOTS[1])
-    A = torch.cat([_hats(mean, knots[0]), _hats(variance.clamp_min(1e-30).log(), knots[1])], 1)
+    knots = _knots(mean, _KNOTS[0]), _knots(_log(variance), _KNOTS[1])
+    A = torch.cat([_hats(mean, knots[0]), _hats(_log(variance), knots[1])], 1)
     fold = torch.randperm(len(Y), generator=torch.Generator().manual_seed(0)) % _FOLDS
     best: tuple[float, tuple[Tensor, Tensor], Tensor, Tensor] | None = None
     for step in _STEPS:
@@ -176,6 +176,10 @@ def _near_normal() -> Float64[Tensor, " k"]:
     beside = (-0.5 * shifts.square()).softmax(0) * (shifts != 0)
     middle = torch.where(shifts == 0, -0.5 * (scales.log() / _NEAR_NORMAL).square(), -torch.inf).softmax(0)
     return (middle + _BESIDE * beside) / (middle + _BESIDE * beside).sum()
+
+
+def _log(variance: Tensor) -> Tensor:
+    return variance.clamp_min(1e-30).log()
 
 
 def _knots(values: Float64[Tensor, " h"], count: int) -> Float64[Tensor, " p"]:
