@@ -22,6 +22,9 @@ from qsgp.training.options import LEAST_ROWS
 from qsgp.training.trained import Unseen
 
 _KNOTS = (12, 8)  # of functions of mean and variance
+# Deviations that means at two knots are apart at least. The mean of a row that is left out knows a little of its target:
+# where all means are nearly equal, the highest ones are those of the rows with the lowest targets.
+_APART = 0.25
 _STEPS = (0.1, 0.3, 1.0)  # deviations of a function from knot to knot, of which folds choose
 _LEVEL = 3.0  # deviation of what a function is anywhere
 _NORMAL = 10.0  # rows that the normal shape is worth beforehand
@@ -89,7 +92,8 @@ def _of_output(unseen: Unseen, noise: Gaussian, plain: Float64[Tensor, " h"]) ->
     level = float(error.square().median().clamp_min(_LEAST_LEVEL) / _MIDDLE)  # the laws have scales about 1
     total = level * total
     error = (error / math.sqrt(level)).clamp(-_FAR, _FAR)
-    knots = _knots(mean, _KNOTS[0]), _knots(_log(variance), _KNOTS[1])
+    apart = _APART * float(total.median()) ** 0.5
+    knots = _knots(mean, _KNOTS[0], apart), _knots(_log(variance), _KNOTS[1])
     A = torch.cat([_hats(mean, knots[0]), _hats(_log(variance), knots[1])], 1)
     fold = torch.randperm(len(Y), generator=torch.Generator().manual_seed(0)) % _FOLDS
     best: tuple[float, tuple[Tensor, Tensor], Tensor, Tensor] | None = None
@@ -182,11 +186,11 @@ def _log(variance: Tensor) -> Tensor:
     return variance.clamp_min(1e-30).log()
 
 
-def _knots(values: Float64[Tensor, " h"], count: int) -> Float64[Tensor, " p"]:
-    """Quantiles of ``values``, moved apart where they are equal: every output has as many."""
+def _knots(values: Float64[Tensor, " h"], count: int, apart: float = 0.0) -> Float64[Tensor, " p"]:
+    """Quantiles of ``values``, moved ``apart`` where they are nearly equal: every output has as many."""
     levels = torch.linspace(0.01, 0.99, count, dtype=torch.float64)
     knots = values.quantile(levels)
-    least = 1e-6 * float(knots[-1] - knots[0]) + 1e-9
+    least = max(apart, 1e-6 * float(knots[-1] - knots[0]) + 1e-9)
     rising = torch.arange(count, dtype=torch.float64)
     return (knots - least * rising).cummax(0).values + least * rising
 
