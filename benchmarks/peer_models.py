@@ -10,6 +10,7 @@ import itertools
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ class Predicted(NamedTuple):
     lower: np.ndarray | None = None
     upper: np.ndarray | None = None
     note: str = ""
+    assess: Callable[[np.ndarray], dict[str, np.ndarray]] | None = None  # targets by the model's own law
 
 
 class Task(NamedTuple):
@@ -64,7 +66,8 @@ def qsgp(task: Task) -> Predicted:
     model = QSGPRegressor(max_time=task.seconds, device=task.device, random_state=SEED).fit(task.x, task.y)
     fit_s = time.perf_counter() - began
     mean, deviation = model.predict(task.x_new, return_std=True)
-    return Predicted(mean, deviation, fit_s, note=model.kernel_)
+    lower, upper = model.predict_interval(task.x_new)
+    return Predicted(mean, deviation, fit_s, lower, upper, model.kernel_, partial(model.assess, task.x_new))
 
 
 def lightgbm(task: Task) -> Predicted:

@@ -53,10 +53,15 @@ def scores_of(found: Predicted, y: np.ndarray) -> dict[str, float]:
     lower = found.mean - _NORMAL95 * found.deviation if found.lower is None else found.lower
     upper = found.mean + _NORMAL95 * found.deviation if found.upper is None else found.upper
     missed = np.maximum(lower - y, 0) + np.maximum(y - upper, 0)
+    mnlp = metrics.mnlp(metrics.gaussian_log_density(y, found.mean, variance))
+    crps = metrics.crps_gaussian(y, found.mean, variance)
+    if found.assess is not None:
+        told = found.assess(y)
+        mnlp, crps = float(-told["log_density"].mean()), float(told["crps"].mean())
     return {
         "rmse": metrics.rmse(y, found.mean),
-        "mnlp": metrics.mnlp(metrics.gaussian_log_density(y, found.mean, variance)),
-        "crps": metrics.crps_gaussian(y, found.mean, variance),
+        "mnlp": mnlp,
+        "crps": crps,
         "coverage95": metrics.interval_coverage(y, lower, upper),
         "interval95": float(np.mean(upper - lower + 2 / 0.05 * missed)),
     }
