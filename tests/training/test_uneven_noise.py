@@ -124,3 +124,25 @@ def test_outputs_that_are_known_exactly_stand_beside_others() -> None:
     assert isinstance(found, Mixture)
     density = found.log_density(*both[:3])
     assert torch.isfinite(density).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_left_out_do_not_give_their_targets_away(seed: int) -> None:
+    """Without a signal all means are nearly equal, and that of a row that is left out is higher the lower its target
+    is. Half of the targets are equal: where such means are, noise would seem to be tiny."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(1000, 2, generator=generator, dtype=torch.float64)
+    Y = torch.randn(1000, 1, generator=generator, dtype=torch.float64).clamp_min(0)
+    Y = (Y - Y.mean()) / Y.std()
+    noise = Gaussian(torch.tensor(1.0, dtype=torch.float64))
+    kernel = BY_NAME["rbf"](*hyperparameters(30.0, 1e-4, d=2, dtype=torch.float64))
+    posterior = ClosedForm.build(kernel, noise, x[:500], Y[:500], torch.ones(500).double())
+    unseen = left_out(posterior)
+    assert unseen is not None
+    found = judged(noise, unseen).likelihood
+    mean, variance = posterior.latent(x[500:])
+    assert isinstance(found, Mixture)  # the equal targets are seen
+    inside = (2 * found.cdf(Y[500:], mean, variance) - 1).abs() < 0.95
+    assert float(inside.double().mean()) > 0.93
+    gain = found.log_density(Y[500:], mean, variance) - noise.log_density(Y[500:], mean, variance)
+    assert float(gain.mean()) > 0
