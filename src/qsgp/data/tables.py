@@ -33,7 +33,7 @@ def dense(table: Any, limit: int) -> Any:
             f"{table.shape}, which takes {need:,}. Reduce its columns first, for example with "
             "sklearn.decomposition.TruncatedSVD, pass fewer rows in one call, or raise max_memory."
         )
-    return table.toarray()
+    return table.toarray() if hasattr(table, "toarray") else table.sparse.to_dense()
 
 
 def as_array_like(table: Any) -> Any:
@@ -90,6 +90,7 @@ def as_target(y: Any, *, numeric: bool) -> Any:
         )
     if values.dtype.kind == "O":
         _refuse_missing(sum(map(_is_missing, values.ravel())), len(values))
+        values = values if numeric else _of_one_kind(values)
     if numeric and values.dtype.kind in "OUS":
         try:
             values = values.astype(np.float64)
@@ -102,6 +103,25 @@ def as_target(y: Any, *, numeric: bool) -> Any:
         if float(np.abs(values).max(initial=0)) > LARGEST_TARGET:
             raise ValueError(f"Expected targets of at most {LARGEST_TARGET}, got larger ones. Rescale the target.")
     return values
+
+
+def _of_one_kind(labels: np.ndarray) -> np.ndarray:
+    """Objects that are all numbers, or all yes and no, as such: what is left of a column once its gaps are dropped."""
+    flat = labels.ravel().tolist()
+    kinds = {_kind_of_label(kind): entry for kind, entry in zip(map(type, flat), flat, strict=True)}
+    if len(kinds) > 1:
+        raise ValueError(
+            f"Expected labels of one kind, got {' and '.join(kinds)}, such as "
+            f"{' and '.join(map(repr, kinds.values()))}. Make them all texts, for example with [str(label) for label "
+            "in y]."
+        )
+    plain = kinds.keys() <= {"numbers", "yes and no"}
+    return np.array(labels.tolist()) if plain else labels
+
+
+def _kind_of_label(kind: type) -> str:
+    named = {"texts": str, "yes and no": bool | np.bool_, "numbers": int | float | np.number}
+    return next((name for name, those in named.items() if issubclass(kind, those)), kind.__name__)
 
 
 def _is_missing(entry: Any) -> bool:
