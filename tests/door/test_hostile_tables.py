@@ -1,6 +1,7 @@
 """Forty hostile tables: each gives a model that predicts finite numbers, or an error that says what is wrong."""
 
 import datetime
+import warnings
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -211,6 +212,14 @@ def test_missing_targets_are_counted(cls: type) -> None:
     y = np.where(np.arange(N) < 3, None, (KIND == "u").astype(object))
     with pytest.raises(ValueError, match="3 of 40.*Drop the rows"):
         quick(cls).fit(FRAME, y)
+
+
+@pytest.mark.parametrize(("slip", "told"), [(1e6, True), (10.0, False)])
+def test_a_target_that_decides_the_scale_of_all_is_told(slip: float, told: bool) -> None:
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        quick().fit(FRAME[["a"]], np.r_[slip, Y[1:]])
+    assert any("A few targets decide the scale" in str(each.message) for each in found) == told
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ _OTHERS = re.compile(
 _NUMERIC = re.compile(r"(u?int\d|float|double|half|bool|decimal|number|complex|sparse)", re.IGNORECASE)
 LARGEST_INPUT = 1e300
 _LEAST_MEAN_WEIGHT = 0.1  # below this weights are more often shares than counts
+_MOST_SPREAD = 1000.0  # deviation of all targets, in units of what the middle half of them spans
 LARGEST_TARGET = 1e150  # its square is still a number
 _ENCODE = "Drop them, or turn them into numbers, texts or dates first."
 _AS_TABLE = (
@@ -233,6 +234,18 @@ def check_weights(weight: np.ndarray) -> None:
         raise ValueError(
             f"Expected weights with a mean between 1e-9 and 1e9, got {used.min():.3g} to {used.max():.3g} around "
             f"{mean:.3g}. A weight says how often a row counts; 0 leaves it out."
+        )
+
+
+def warn_if_few_decide(Y: np.ndarray, deviation: np.ndarray) -> None:
+    """A few targets that are far off make the unit of all: what the others say is less than the noise then."""
+    low, high = np.quantile(Y, [0.25, 0.75], axis=0)
+    for o in np.flatnonzero((high > low) & (deviation / _MOST_SPREAD > high - low)):
+        warnings.warn(
+            f"A few targets decide the scale of all: the standard deviation is {deviation[o]:.3g}, but half of the "
+            f"targets lie between {low[o]:.3g} and {high[o]:.3g}. What these say is lost. Correct or drop targets that "
+            "are slips; of targets that vary that much fit the logarithm.",
+            stacklevel=2,
         )
 
 
