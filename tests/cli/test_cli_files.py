@@ -1,6 +1,7 @@
 """The command line on files nobody prepared: sensible results, or one clear paragraph on stderr and the right code."""
 
 import contextlib
+import gzip
 import json
 import os
 import re
@@ -101,6 +102,27 @@ def test_headers_and_separators(run: Run, header: str, separator: str, names: li
     assert run("predict model.qsgp table.csv -o out.csv").exit_code == 0
     X = pd.DataFrame(rows[:, :2].round(4), columns=names)
     np.testing.assert_allclose(pd.read_csv("out.csv")["mean"], model.predict(X), rtol=1e-6, atol=1e-9)
+
+
+def test_text_may_be_packed(run: Run) -> None:
+    write("t.csv", "a,b,y", numbers(30, 3))
+    Path("p.csv.gz").write_bytes(gzip.compress(Path("t.csv").read_bytes()))
+    for name in ("t.csv", "p.csv.gz"):
+        assert run(f"fit {name} -t y -q -o m.qsgp").exit_code == 0
+        assert run(f"predict m.qsgp {name} -o {name[0]}.out.csv").exit_code == 0
+    assert Path("p.out.csv").read_text() == Path("t.out.csv").read_text()
+    Path("p.csv.gz").write_bytes(Path("p.csv.gz").read_bytes()[:-20])
+    fails(run("fit p.csv.gz -t y"), 1, "p.csv.gz", "damaged")
+    Path("t.csv").rename("u.csv.gz")
+    fails(run("fit u.csv.gz -t y"), 1, "u.csv.gz", "damaged")
+
+
+@pytest.mark.parametrize(("first", "names"), [("# of 2020, by us\n#\n", ["a", "b"]), ("", ["#a", "b"])])
+def test_lines_of_comments_before_the_names(run: Run, first: str, names: list[str]) -> None:
+    write("t.csv", ",".join([*names, "y"]), numbers(12, 3))
+    Path("t.csv").write_text(first + Path("t.csv").read_text())
+    assert run("fit t.csv -t y -q").exit_code == 0
+    assert load("model.qsgp").input_names_ == names
 
 
 def test_columns_are_picked_by_name_even_with_commas_in_it(run: Run) -> None:

@@ -1,5 +1,6 @@
 """Rows that are too many for the memory: each once, a uniform sample, the scales of all, errors that name a file."""
 
+import gzip
 import itertools
 import os
 import time
@@ -17,7 +18,7 @@ from qsgp.data.columns import Columns
 from qsgp.data.mixing import mixed
 from qsgp.data.moments import Moments
 from qsgp.data.prefetch import Ahead
-from qsgp.data.row_groups import held_bytes
+from qsgp.data.row_groups import held_bytes, parts_of
 from qsgp.data.scaling import Scaling
 from qsgp.data.scanning import Sample, survey
 from qsgp.data.sources import ArraySource, Piece, Without, of_files
@@ -294,3 +295,12 @@ def test_packed_arrays_are_read_whole_and_without_pyarrow(tmp_path: Path, monkey
     np.savez(tmp_path / "rows.npz", X=np.zeros((5, 2)), y=np.zeros(5))
     monkeypatch.setattr("qsgp.data.reading.pa", None)
     assert held_bytes([tmp_path / "rows.npz"]) == 0
+
+
+def test_packed_text_is_as_long_as_it_is_unpacked(tmp_path: Path) -> None:
+    """So a small file of many rows is not taken for one that fits into the memory, and no two rows get one number."""
+    text, packed = b"a,b\n" + b"1,2\n" * 100_000, tmp_path / "rows.csv.gz"
+    packed.write_bytes(gzip.compress(text))
+    assert held_bytes([packed]) == 3 * len(text)
+    found, _ = parts_of([packed, packed], ["a", "b"])
+    assert found[1].first >= 100_000

@@ -1,6 +1,7 @@
 """Forty hostile tables: each gives a model that predicts finite numbers, or an error that says what is wrong."""
 
 import datetime
+import warnings
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -10,6 +11,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from scipy import sparse
 
 from qsgp import QSGPClassifier, QSGPRegressor
 
@@ -49,6 +51,12 @@ TAKEN: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: pd.DataFrame({"a": np.arange(60.0), "c": pd.Categorical([f"u{k}" for k in range(60)])}),
         "identifier of 60 levels",
     ),
+    "whole numbers as texts": (lambda: beside(c=list(map(str, range(N)))), "40 categories"),
+    "a few fractions as texts": (lambda: beside(c=["0.5", "1.5"] * 20), "2 categories"),
+    "fractions of a categorical type": (
+        lambda: beside(c=pd.Categorical([f"{k}.5" for k in range(N)])),
+        "40 categories",
+    ),
     "levels that no row has": (
         lambda: beside(c=pd.Categorical(KIND, ["u", "v", *map(str, range(99))])),
         "2 categories",
@@ -78,7 +86,7 @@ TAKEN: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "the first of each year": (
         lambda: beside(c=pd.to_datetime([f"{1980 + k}-01-01" for k in range(N)])),
-        "date: trend",
+        "date: trend, day of the week",
     ),
     "times of the day": (
         lambda: pl.DataFrame({"a": A, "c": [datetime.time(k % 24) for k in range(N)]}),
@@ -115,6 +123,11 @@ def test_a_hostile_table_is_taken(name: str) -> None:
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "texts among numbers": (lambda: beside(c=[1, "x"] * 20), r"several kinds.*\.astype\(str\)"),
     "a slip among numbers": (lambda: beside(c=["1O", *map(str, range(N - 1))]), "'1O' in row 1 "),
+    "fractions as texts": (
+        lambda: beside(c=[f"{k}.5" for k in range(N)]),
+        r"numbers in column 'c', got them as texts, such as '0\.5'.*to_numeric",
+    ),
+    "no columns": (lambda: pd.DataFrame(index=range(N)), "Expected a table with columns"),
     "lists": (lambda: pl.DataFrame({"a": A, "c": [[1.0]] * N}), "'c' .*Drop them"),
     "bytes": (lambda: pa.table({"a": A, "c": [b"x"] * N}), "'c' .*Drop them"),
     "intervals": (lambda: beside(c=pd.cut(A, 3)), "Expected .*'c'|neither"),
@@ -174,7 +187,8 @@ def test_a_table_to_predict_that_differs(name: str, model: Any) -> None:
     ("change", "words"),
     [
         (lambda X: X.drop(columns="kind"), "a column 'kind' in the table"),
-        (lambda X: X.assign(a="x"), "numbers in column 'a'"),
+        (lambda X: X.assign(a="x"), "numbers in column 'a', as in the fit, got texts such as 'x'"),
+        (lambda X: X[:0], "Expected rows"),
         (lambda X: X.assign(day=5), "dates in column 'day'"),
         (lambda X: X.assign(a=np.inf), "infinity values in columns 'a'"),
         (lambda X: np.zeros((3, 5)), "a table with the columns of the fit"),
@@ -185,8 +199,43 @@ def test_a_table_that_cannot_be_predicted(change: Callable[[pd.DataFrame], Any],
         model[0].predict(change(model[1]))
 
 
+def test_sparse_columns_of_pandas_are_those_of_a_matrix() -> None:
+    X = pd.get_dummies(FRAME["kind"], sparse=True, dtype=float)
+    found, expected = (quick().fit(table, Y).predict(table) for table in (X, X.sparse.to_coo()))
+    np.testing.assert_array_equal(found, expected)
+    with pytest.raises(ValueError, match="sparse table that fits into max_memory"):
+        quick(max_memory=2**24).fit(pd.DataFrame.sparse.from_spmatrix(sparse.eye_array(2000)), np.zeros(2000))
+
+
 @pytest.mark.parametrize("cls", [QSGPRegressor, QSGPClassifier])
 def test_missing_targets_are_counted(cls: type) -> None:
     y = np.where(np.arange(N) < 3, None, (KIND == "u").astype(object))
     with pytest.raises(ValueError, match="3 of 40.*Drop the rows"):
         quick(cls).fit(FRAME, y)
+
+
+@pytest.mark.parametrize(("slip", "told"), [(1e6, True), (10.0, False)])
+def test_a_target_that_decides_the_scale_of_all_is_told(slip: float, told: bool) -> None:
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        quick().fit(FRAME[["a"]], np.r_[slip, Y[1:]])
+    assert any("A few targets decide the scale" in str(each.message) for each in found) == told
+
+
+@pytest.mark.parametrize(
+    ("labels", "plain"),
+    [([True, False], np.dtype(bool)), ([3, 7], np.dtype(int)), ([0.0, 1], np.dtype(float))],
+)
+def test_labels_whose_gaps_were_dropped_are_no_objects(labels: list[Any], plain: np.dtype) -> None:
+    """pandas makes a column with gaps one of objects, and leaves it so."""
+    y = pd.Series([None, *labels * 20], dtype=object).dropna()
+    model = quick(QSGPClassifier).fit(FRAME, y)
+    assert model.classes_.dtype == plain
+    assert set(model.predict(FRAME)) <= set(labels)
+    assert model.score(FRAME, y) > 0
+
+
+@pytest.mark.parametrize("labels", [[1, "a"], [True, "a"], [True, 2]])
+def test_labels_of_two_kinds_are_named(labels: list[Any]) -> None:
+    with pytest.raises(ValueError, match=f"labels of one kind.*{labels[0]!r} and {labels[1]!r}.*texts"):
+        quick(QSGPClassifier).fit(FRAME, np.array(labels * 20, dtype=object))

@@ -20,7 +20,8 @@ PERIODIC = tuple(_PERIODS)
 _FIRST = datetime.date(1970, 1, 1).weekday()
 PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 _ISO = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?$"  # without a zone: 2020-01-31, 2020-01-31 12:30
-_LEAST = 1e-6  # a wave that moves less than this stands still
+# a wave that moves less than this stands still; the first of January is up to two days early or late, with leap years
+_LEAST = np.array([2 * np.pi * 2 / _PERIODS["year"], 1e-6, 1e-6])
 
 
 def is_date(kind: Any) -> bool:
@@ -78,7 +79,7 @@ def wave_range(value: np.ndarray, so_far: np.ndarray) -> np.ndarray:
 
 def parts_of(low: float, high: float, ranges: np.ndarray) -> tuple[str, ...]:
     """What to make of dates between these: a periodic part where they span it, and differ in it."""
-    moving = (ranges[..., 1] - ranges[..., 0] > _LEAST).any(-1)
+    moving = (ranges[..., 1] - ranges[..., 0] > _LEAST[:, None]).any(-1)
     spanned = [high - low >= period or part == "day" for part, period in _PERIODS.items()]
     periodic = [part for part, moves, long in zip(PERIODIC, moving, spanned, strict=True) if moves and long]
     return ("trend", *periodic)

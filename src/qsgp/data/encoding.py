@@ -102,7 +102,7 @@ def _numbers(name: str, values: Any) -> np.ndarray:
         values, kind = values.cast(kind.value_type), kind.value_type
     if not (types.is_boolean(kind) or is_number(kind) or types.is_null(kind)):
         raise ValueError(
-            f"Expected numbers in column {name!r}, as in the file of the fit, got {kind} such as "
+            f"Expected numbers in column {name!r}, as in the fit, got {'texts' if is_text(kind) else kind} such as "
             f"{str(values.drop_null()[0]) if len(values.drop_null()) else None!r}. Correct the column."
         )
     return numbers(values)

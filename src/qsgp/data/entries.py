@@ -57,6 +57,15 @@ def strange_among(text: Any, count: np.ndarray, first: np.ndarray, least: float 
     return Strange(text[at].as_py(), int(first[at]) + 1, int(count[wrong].sum()), known)
 
 
+def fraction_among(text: Any) -> str | None:
+    """The first entry with a fraction or an exponent, where all are plain numbers."""
+    text = text.drop_null()
+    if not len(text) or not _matches(text, _NUMBER).all():
+        return None
+    parts = np.flatnonzero(_matches(text, r"[.eE]"))
+    return str(text[int(parts[0])].as_py()) if len(parts) else None
+
+
 def _different(text: Any, where: np.ndarray) -> int:
     return len(compute.unique(text.filter(pa.array(where))))
 

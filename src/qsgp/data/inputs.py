@@ -90,6 +90,8 @@ def opened(X: Any, only: Sequence[str] | None = None) -> Any:
     found = types_by_column(X)
     others = {name for name, kind in found.items() if is_other(kind)}
     names = names_of(X)
+    if not names and hasattr(X, "columns"):
+        raise ValueError("Expected a table with columns, got one without any. Check how it was made.")
     wanted = names if only is None else [name for name in names if name in set(only)]
     check_types(X, besides=others if only is None else others | (set(names) - set(wanted)))
     if not names or (not others and _get_feature_names(X) is None):

@@ -9,7 +9,7 @@ import numpy as np
 from qsgp.data.columns import BOOLEAN, CATEGORY, DATE, LEFT_OUT, LEVELS, NUMBER, ORDERED, Column, Columns
 from qsgp.data.dates import as_dates, days, parts_of, wave_range
 from qsgp.data.encoding import ArrayTable
-from qsgp.data.entries import is_number, strange_among
+from qsgp.data.entries import fraction_among, is_number, strange_among
 from qsgp.data.tally import Portion, Tally, Texts
 from qsgp.data.words import listed
 
@@ -115,9 +115,12 @@ class Learner:
         values = tuple(texts.values.to_pylist())
         if tally.ordered is not None:
             return Column(name, ORDERED, tuple(dict.fromkeys(tally.ordered.drop_null().to_pylist())), gaps=gaps)
+        alone = not tally.as_category and 2 * len(values) > tally.rows - tally.missing
+        if alone:
+            self._refuse_fractions(name, texts)
         if len(values) <= MOST_CATEGORIES:
             return Column(name, CATEGORY, values, gaps=tally.missing > 0)
-        if not tally.as_category and 2 * len(values) > tally.rows - tally.missing:
+        if alone:
             self._refuse_slips(name, texts, _SOME)
             return Column(name, LEFT_OUT, why="nearly every row has a text of its own in them")
         if self._no_levels:
@@ -133,6 +136,15 @@ class Learner:
                 f"Expected numbers in column {name!r}, got {strange}. Correct it, leave it empty where the value is "
                 f"not known, use {_about(self._advice.categories, name)} if the column holds categories, or fit "
                 f"{_about(self._advice.leave_out, name)}."
+            )
+
+    def _refuse_fractions(self, name: str, texts: Texts) -> None:
+        """Texts such as 1.25, another one in nearly every row, are no names."""
+        if (number := fraction_among(texts.values)) is not None:
+            raise ValueError(
+                f"Expected numbers in column {name!r}, got them as texts, such as {number!r}. Make them numbers, for "
+                f"example with pandas.to_numeric, use {_about(self._advice.categories, name)} if the column holds "
+                f"categories, or fit {_about(self._advice.leave_out, name)}."
             )
 
 

@@ -8,6 +8,7 @@ import glob
 import json
 import os
 import re
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +35,7 @@ READERS = {
     ".npz": "npz",
 }
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+_PACKED = ".gz"  # CSV may be packed with gzip
 _BLOCK = 4 * 2**20  # bytes of text read at a time; types are guessed from the first block when reading in portions
 # Beside those that Arrow knows; the trailing ones are a spreadsheet's. Blanks may stand around them.
 _BLANKS = ("", " ", "  ", "   ")
@@ -68,6 +70,17 @@ def find(paths: Paths) -> list[Path]:
     return found
 
 
+def kind_of(path: Path) -> str | None:
+    """Of the file, by its name: "csv", "parquet", "arrow" or "npz"; only CSV may be packed."""
+    packed = is_packed(path)
+    kind = READERS.get((path.with_suffix("") if packed else path).suffix.lower())
+    return None if packed and kind != "csv" else kind
+
+
+def is_packed(path: Path) -> bool:
+    return path.suffix.lower() == _PACKED
+
+
 def check_names(
     wanted: Sequence[str], names: Sequence[str], path: Path | str, remedy: str = "Name one of these; case counts."
 ) -> None:
@@ -100,7 +113,7 @@ def pa_table(files: list[Path], columns: Sequence[str] | None = None, types: Map
         _check_columns(path, table.column_names, tables[0].column_names if tables else None, files[0])
         tables.append(table)
     clashing = _text_in_some(tables) - set(types or {})
-    if clashing and all(READERS[path.suffix.lower()] == "csv" for path in files):
+    if clashing and all(kind_of(path) == "csv" for path in files):
         # numbers here and texts there: read as texts everywhere, the columns are judged as a whole
         return pa_table(files, columns, {**(types or {}), **dict.fromkeys(clashing, pa.string())})
     try:
@@ -166,9 +179,12 @@ def opening(path: Path) -> Iterator[str]:
     """The kind of a file by its name; what goes wrong while it is read names the file and the remedy."""
     if pa is None:
         raise ImportError("Reading files needs pyarrow. Run pip install 'qsgp[data]'.")
-    kind = READERS.get(path.suffix.lower())
+    kind = kind_of(path)
     if kind is None:
-        raise ValueError(f"Expected a file ending in {', '.join(READERS)}, got {path.name}. Convert or rename it.")
+        raise ValueError(
+            f"Expected a file ending in {', '.join(READERS)} or .csv{_PACKED}, got {path.name}. Unpack, convert or "
+            "rename it."
+        )
     if not path.exists():
         raise FileNotFoundError(f"Expected {path} to stay while it is read, but it has vanished. Put it back.")
     if path.stat().st_size == 0:
@@ -181,7 +197,7 @@ def opening(path: Path) -> Iterator[str]:
         ) from error
     except PermissionError:
         raise
-    except OSError as error:  # of a part that is damaged, or of the disk
+    except (OSError, EOFError, zlib.error) as error:  # of a part that is damaged, or of the disk
         raise ValueError(
             f"Expected a {kind} file at {path}, got one that cannot be read: {str(error).rstrip('. ')}. "
             "It may be damaged or not have been written to its end: write it anew."
@@ -200,7 +216,7 @@ def opening(path: Path) -> Iterator[str]:
 
 def _wrong_entry(path: Path, column: int, kind: str, complaint: str) -> tuple[str, str]:
     """What is wrong with an entry, and where; Arrow does not say in which row."""
-    name, entry = dialect_of(path).names[column], complaint.partition("'")[2].removesuffix("'")
+    name, entry = dialect_of(path, packed=is_packed(path)).names[column], complaint.partition("'")[2].removesuffix("'")
     row, place = 0, ""
     for batch in _open_csv(path, [name], {name: pa.string()}):
         at = compute.index(compute.utf8_trim_whitespace(batch.column(0)), entry).as_py()
@@ -222,7 +238,7 @@ def _check_columns(path: Path, names: list[str], first: list[str] | None, other:
 
 
 def _csv_options(path: Path, columns: Sequence[str] | None, types: Mapping[str, Any], block: int) -> Any:
-    found = dialect_of(path)
+    found = dialect_of(path, packed=is_packed(path))
     # the names are ours: stripped, and blank ones numbered
     reading = csv.ReadOptions(column_names=found.names, skip_rows=found.header_lines, block_size=block)
     parsing = csv.ParseOptions(delimiter=found.separator, newlines_in_values=True)
@@ -242,11 +258,15 @@ def _missing_words() -> list[str]:
 
 
 def _read_csv(path: Path, columns: Sequence[str] | None, types: Mapping[str, Any]) -> Any:
-    return csv.read_csv(path, **_csv_options(path, columns, types, _BLOCK))
+    return csv.read_csv(_text(path), **_csv_options(path, columns, types, _BLOCK))
 
 
 def _open_csv(path: Path, columns: Sequence[str] | None, types: Mapping[str, Any]) -> Any:
-    return csv.open_csv(path, **_csv_options(path, columns, types, _BLOCK))
+    return csv.open_csv(_text(path), **_csv_options(path, columns, types, _BLOCK))
+
+
+def _text(path: Path) -> Any:
+    return pa.input_stream(os.fspath(path), compression="gzip") if is_packed(path) else path
 
 
 def _open_parquet(path: Path, columns: list[str], types: Any, rows: int) -> Iterator[Any]:

@@ -1,5 +1,6 @@
 """Files in parts that can be read in any order: row groups of Parquet, other files as a whole."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from qsgp.data.entries import is_text
-from qsgp.data.reading import READERS, batches, opening, schema
+from qsgp.data.reading import batches, is_packed, kind_of, opening, schema
 
 try:
     import pyarrow as pa
@@ -17,6 +18,7 @@ except ImportError:  # the extra is not installed: `reading` says so
     pa = None
 
 _TEXT_ROW = 8  # bytes of a number written down, about
+_MOST_PACKED = 1032  # bytes of text that gzip packs into one
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ def parts_of(files: Sequence[Path], columns: Sequence[str]) -> tuple[list[Part],
                 found.append(Part(path, None, first, stamp))
                 there = _rows_of(path, kind)
                 # a guess must not give two rows one number: a line has a byte at least
-                first, rows = first + (stamp[0] if kind == "csv" else there), rows + there
+                most = stamp[0] * (_MOST_PACKED if is_packed(path) else 1)
+                first, rows = first + (most if kind == "csv" else there), rows + there
     return found, rows
 
 
@@ -54,14 +57,14 @@ def held_bytes(files: Sequence[Path]) -> int:
     """What reading these files whole would take: as an Arrow table, as an array and standardised."""
     total = 0
     for path in files:
-        if READERS.get(path.suffix.lower()) == "npz":  # not read in portions, and without pyarrow
+        if kind_of(path) == "npz":  # not read in portions, and without pyarrow
             continue
         with opening(path) as kind:
             if kind == "parquet":
                 metadata = parquet.read_metadata(path)
                 total += 24 * metadata.num_rows * len(metadata.schema.to_arrow_schema().names)
             else:
-                total += 3 * path.stat().st_size
+                total += 3 * _bytes_of(path)
     return total
 
 
@@ -98,7 +101,7 @@ def check_alike(files: Sequence[Path], columns: Sequence[str]) -> None:
             )
         for name in columns:
             kinds = wanted.field(name).type, found.field(name).type
-            if READERS[path.suffix.lower()] != "csv" and _kind(kinds[0]) != _kind(kinds[1]):
+            if kind_of(path) != "csv" and _kind(kinds[0]) != _kind(kinds[1]):
                 raise ValueError(
                     f"Expected column {name!r} in {path} as in {files[0]} ({kinds[0]}), got {kinds[1]}. Write the "
                     "files with one schema."
@@ -117,9 +120,20 @@ def _stamp(path: Path) -> tuple[int, int]:
     return found.st_size, found.st_mtime_ns
 
 
+def _bytes_of(path: Path) -> int:
+    """Of a text; one that is packed says so at its end, modulo 2^32."""
+    size = path.stat().st_size
+    if not is_packed(path) or size < 4:
+        return size
+    with open(path, "rb") as file:
+        file.seek(-4, os.SEEK_END)
+        said = int.from_bytes(file.read(4), "little")
+    return said + -(-max(0, size - said) // 2**32) * 2**32
+
+
 def _rows_of(path: Path, kind: str) -> int:
     if kind == "csv":
-        return max(1, path.stat().st_size // (_TEXT_ROW * max(1, len(schema(path).names))))
+        return max(1, _bytes_of(path) // (_TEXT_ROW * max(1, len(schema(path).names))))
     with pa.memory_map(str(path)) as source:
         try:
             file = ipc.open_file(source)

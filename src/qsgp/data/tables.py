@@ -17,6 +17,7 @@ _OTHERS = re.compile(
 _NUMERIC = re.compile(r"(u?int\d|float|double|half|bool|decimal|number|complex|sparse)", re.IGNORECASE)
 LARGEST_INPUT = 1e300
 _LEAST_MEAN_WEIGHT = 0.1  # below this weights are more often shares than counts
+_MOST_SPREAD = 1000.0  # deviation of all targets, in units of what the middle half of them spans
 LARGEST_TARGET = 1e150  # its square is still a number
 _ENCODE = "Drop them, or turn them into numbers, texts or dates first."
 _AS_TABLE = (
@@ -33,7 +34,7 @@ def dense(table: Any, limit: int) -> Any:
             f"{table.shape}, which takes {need:,}. Reduce its columns first, for example with "
             "sklearn.decomposition.TruncatedSVD, pass fewer rows in one call, or raise max_memory."
         )
-    return table.toarray()
+    return table.toarray() if hasattr(table, "toarray") else table.sparse.to_dense()
 
 
 def as_array_like(table: Any) -> Any:
@@ -90,6 +91,7 @@ def as_target(y: Any, *, numeric: bool) -> Any:
         )
     if values.dtype.kind == "O":
         _refuse_missing(sum(map(_is_missing, values.ravel())), len(values))
+        values = values if numeric else _of_one_kind(values)
     if numeric and values.dtype.kind in "OUS":
         try:
             values = values.astype(np.float64)
@@ -102,6 +104,25 @@ def as_target(y: Any, *, numeric: bool) -> Any:
         if float(np.abs(values).max(initial=0)) > LARGEST_TARGET:
             raise ValueError(f"Expected targets of at most {LARGEST_TARGET}, got larger ones. Rescale the target.")
     return values
+
+
+def _of_one_kind(labels: np.ndarray) -> np.ndarray:
+    """Objects that are all numbers, or all yes and no, as such: what is left of a column once its gaps are dropped."""
+    flat = labels.ravel().tolist()
+    kinds = {_kind_of_label(kind): entry for kind, entry in zip(map(type, flat), flat, strict=True)}
+    if len(kinds) > 1:
+        raise ValueError(
+            f"Expected labels of one kind, got {' and '.join(kinds)}, such as "
+            f"{' and '.join(map(repr, kinds.values()))}. Make them all texts, for example with [str(label) for label "
+            "in y]."
+        )
+    plain = kinds.keys() <= {"numbers", "yes and no"}
+    return np.array(labels.tolist()) if plain else labels
+
+
+def _kind_of_label(kind: type) -> str:
+    named = {"texts": str, "yes and no": bool | np.bool_, "numbers": int | float | np.number}
+    return next((name for name, those in named.items() if issubclass(kind, those)), kind.__name__)
 
 
 def _is_missing(entry: Any) -> bool:
@@ -213,6 +234,18 @@ def check_weights(weight: np.ndarray) -> None:
         raise ValueError(
             f"Expected weights with a mean between 1e-9 and 1e9, got {used.min():.3g} to {used.max():.3g} around "
             f"{mean:.3g}. A weight says how often a row counts; 0 leaves it out."
+        )
+
+
+def warn_if_few_decide(Y: np.ndarray, deviation: np.ndarray) -> None:
+    """A few targets that are far off make the unit of all: what the others say is less than the noise then."""
+    low, high = np.quantile(Y, [0.25, 0.75], axis=0)
+    for o in np.flatnonzero((high > low) & (deviation / _MOST_SPREAD > high - low)):
+        warnings.warn(
+            f"A few targets decide the scale of all: the standard deviation is {deviation[o]:.3g}, but half of the "
+            f"targets lie between {low[o]:.3g} and {high[o]:.3g}. What these say is lost. Correct or drop targets that "
+            "are slips; of targets that vary that much fit the logarithm.",
+            stacklevel=2,
         )
 
 

@@ -217,6 +217,25 @@ class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
         mean, variance = self._latent(rows)
         return mean + torch.tensor(self._scaling.y_mean), variance
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Share of the labels that are predicted right.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features_in_), data frame or path
+            Rows with the inputs of `fit`.
+        y : array-like of shape (n_samples,)
+            Their labels.
+        sample_weight : array-like of shape (n_samples,), optional
+            How often each row counts.
+
+        Returns
+        -------
+        float
+            The accuracy.
+        """
+        return float(super().score(X, as_target(y, numeric=False), sample_weight))
+
     def log_density(self, X: Any, y: Any) -> np.ndarray:
         """Log probability of each observed label; the negative mean is the log loss.
 

@@ -25,7 +25,7 @@ from qsgp.data.reading import batches, find, is_path
 from qsgp.data.row_groups import held_bytes
 from qsgp.data.rows import Rows
 from qsgp.data.scaling import Scaling, blocks
-from qsgp.data.tables import LARGEST_INPUT
+from qsgp.data.tables import LARGEST_INPUT, warn_if_few_decide
 from qsgp.files import write_model
 from qsgp.interrupt import deferred_interrupt
 from qsgp.kernels.levels import WithLevels
@@ -447,6 +447,8 @@ class Estimator(TableInputs, CallbackSupportMixin, BaseEstimator):  # type: igno
             x, u = scaling.standardised(X[some], Y[some], np.dtype("float64"))
             found = learned_map(Rows(torch.from_numpy(x), torch.from_numpy(u), torch.from_numpy(weight[some])), options)
             scaling = scaling if found is None else scaling.with_map(found, Y, weight)
+        if scale_y and scaling.target_map is None:
+            warn_if_few_decide(Y[weight > 0], scaling.y_scale)
         if self.mean != "linear":
             return scaling
         return scaling.with_trend(((X[rows], Y[rows], weight[rows]) for rows in blocks(len(X))), options.levels)

@@ -123,6 +123,8 @@ class TableInputs:
             check_types(X)
             X = validate_data(self, X, reset=False, dtype=FLOATS, ensure_all_finite=False)
         found = X if columns is None else applied(columns, X)
+        if not len(found):
+            raise ValueError("Expected rows, got a table without any. Check how it was made.")
         check_inputs(found, self.input_names_ if columns is not None or by_name else None)
         return np.asarray(found)
 
@@ -154,7 +156,7 @@ class TableInputs:
 
     def _table(self, X: Any) -> Any:
         """Whatever holds the inputs as scikit-learn can read it."""
-        if sparse.issparse(X):
+        if sparse.issparse(X) or hasattr(X, "dtypes") and hasattr(X, "sparse"):  # a matrix, or all columns of pandas
             X = dense(X, memory.budget(self.max_memory, "cpu"))
         return as_array_like(X)
 
