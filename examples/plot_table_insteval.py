@@ -21,7 +21,7 @@ table = pd.read_csv(Path(os.environ.get("QSGP_DATA", ".")) / "tables" / "insteva
 table = table.astype({"s": "category", "d": "category", "dept": "category"})
 # those who rated or were rated most
 few = table["s"].isin(table["s"].value_counts().index[:200]) & table["d"].isin(table["d"].value_counts().index[:100])
-train = table[few].sample(frac=0.7, random_state=0)
+train = table[few].sample(frac=0.5, random_state=0)
 test = table[few].drop(train.index)
 test = test[test["d"].isin(train["d"])]  # a lecturer without any rating is predicted too, by the mean, with a warning
 print(f"{few.sum():,} ratings of {len(table):,}, {len(train):,} of them to learn from")
@@ -30,7 +30,7 @@ print(f"{few.sum():,} ratings of {len(table):,}, {len(train):,} of them to learn
 # Numbers that stand for names need a word: students, lecturers and departments are categories. Those of more than 50
 # values become identifiers.
 
-model = QSGPRegressor(max_time=15, random_state=0).fit(train.drop(columns="y"), train["y"])
+model = QSGPRegressor(max_time=20, random_state=0).fit(train.drop(columns="y"), train["y"])
 print(model.columns_)
 for name, variance in zip(model.columns_.levels, np.ravel(model.effect_variance_), strict=True):
     print(f"variance of the effects of {name}: {variance:.3f}")
