@@ -19,6 +19,7 @@ from qsgp.report.subject import Subject
 _RESIDUAL_POINTS, _SLICES, _HISTOGRAMS = 300, 6, 8
 _SLICE_ROWS = 20_000  # enough for medians and ranges
 _SMALL = (3.7, 2.4)
+_NOTHING_LEFT = "Nothing is left along it beyond chance."
 
 
 def number_pictures(subject: Subject, found: Regression) -> list[str]:
@@ -170,7 +171,8 @@ def _slice(subject: Subject, view: View, x: np.ndarray, around: np.ndarray, ax: 
 def residual_pictures(subject: Subject, found: Regression) -> list[str]:
     figures = []
     for k, view in enumerate(subject.order[: words.MOST_TRENDS]):
-        says = f"Groups along it explain {percent(subject.left[view.title])} of the residuals' variance beyond chance."
+        left = subject.left[view.title]
+        says = f"Groups along it explain {percent(left)} of the residuals' variance." if left else _NOTHING_LEFT
         picture = partial(_residuals, view, view.along(subject.X), found.residual)
         svg, _ = draw(f"residuals{k}", f"Residuals against {view.title}. {says}", picture, _SMALL)
         figures.append(figure(f"Against {view.title}", svg, says))
