@@ -40,7 +40,8 @@ class Regression:
     @classmethod
     def of(cls, y: Any, mean: Any, deviation: Any, law: Numeric | None = None) -> "Regression":
         """From arrays: the law of y is that of f plus the noise of ``law``; normal without one."""
-        y, mean, deviation = (np.asarray(values, dtype=np.float64) for values in (y, mean, deviation))
+        # a Series of pandas may not be written to, and torch wants to be able to
+        y, mean, deviation = (np.require(values, np.float64, "W") for values in (y, mean, deviation))
         if not y.shape == mean.shape == deviation.shape or y.ndim != 1 or not len(y):
             raise ValueError(
                 f"Expected y, mean and deviation of one length, got shapes {y.shape}, {mean.shape} and "

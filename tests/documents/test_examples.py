@@ -1,7 +1,10 @@
 """The gallery's scripts: enough of them, alike in form, without downloads. `make docs` runs them."""
 
 import ast
+import os
 import re
+import runpy
+import warnings
 from pathlib import Path
 
 import pytest
@@ -45,3 +48,25 @@ def test_a_script_names_its_random_numbers(path: Path) -> None:
         if re.fullmatch(r"QS(GP|RVM)\w+", name):
             keywords = {keyword.arg for keyword in call.keywords}
             assert "random_state" in keywords, f"{path.name}: {name} has no random_state."
+
+
+def test_scripts_that_need_tables_are_known_by_their_name() -> None:
+    """`docs/conf.py` runs them where QSGP_DATA has the tables, and only shows them elsewhere."""
+    reading = {path.stem for path in SCRIPTS if "QSGP_DATA" in path.read_text()}
+    assert reading == {path.stem for path in SCRIPTS if path.stem.startswith("plot_table_")}
+    assert reading >= {"plot_table_diamonds", "plot_table_movies", "plot_table_insteval"}
+    (pattern,) = re.findall(
+        r'"filename_pattern": r"plot_" if has_tables else r"(.+?)"', (ROOT / "docs/conf.py").read_text()
+    )
+    assert {path.stem for path in SCRIPTS if not re.search(pattern, str(path))} == reading
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["plot_table_diamonds", "plot_table_movies", "plot_table_insteval"])
+def test_a_script_that_needs_a_table_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib").use("agg")
+    if not Path(os.environ.get("QSGP_DATA", ""), "tables").is_dir():
+        pytest.skip("needs the folder tables in QSGP_DATA")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "FigureCanvasAgg is non-interactive")
+        runpy.run_path(str(ROOT / "examples" / f"{name}.py"))

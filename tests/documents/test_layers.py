@@ -34,7 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "models": GROUND | {"ranks", "kernels", "likelihoods", "data", "posteriors", "training"},
     # judges
     "evaluation": GROUND | {"likelihoods", "data"},
-    "plots": GROUND | {"evaluation"},
+    "plots": GROUND | {"evaluation", "data"},
     "report": GROUND | {"kernels", "likelihoods", "evaluation", "plots", "data"},
     "reproduce": GROUND
     | {

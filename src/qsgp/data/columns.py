@@ -63,7 +63,7 @@ class Column:
             BOOLEAN: "yes or no",
             CATEGORY: f"{_count(self.values, 'category', 'categories')}, one input for each",
             ORDERED: f"{_count(self.values, 'ordered category', 'ordered categories')}, one input",
-            DATE: f"date: {', '.join(_PART_WORDS[part] for part in self.parts)}",
+            DATE: f"date: {', '.join(PART_WORDS[part] for part in self.parts)}",
             LEVELS: f"identifier of {_count(self.values, 'level', 'levels')}",
             LEFT_OUT: f"left out: {self.why}",
         }[self.kind]
@@ -76,7 +76,7 @@ class Column:
 
 _OF_CATEGORIES = 0.5  # yes and no are two units apart, as for a category that half of the rows have
 _WAVES = ("sine", "cosine")
-_PART_WORDS = {"trend": "trend", "year": "time of the year", "week": "day of the week", "day": "time of the day"}
+PART_WORDS = {"trend": "trend", "year": "time of the year", "week": "day of the week", "day": "time of the day"}
 
 
 @dataclass(frozen=True)

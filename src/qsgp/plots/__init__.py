@@ -10,9 +10,8 @@ except ImportError as error:
     raise ImportError("Pictures need matplotlib. Run pip install 'qsgp[plots]'.") from error
 
 from qsgp.evaluation import Classification, Regression, evaluate, largest_surprises
-from qsgp.plots.categories import category_slice
 from qsgp.plots.classes import confusion_matrix, reliability_diagram, roc_curves
-from qsgp.plots.inputs import input_relevance, residuals, slice_plot
+from qsgp.plots.inputs import column_histogram, input_relevance, residuals, slice_plot, target_histogram
 from qsgp.plots.numbers import calibration_curve, coverage_by_deciles, pit_histogram, predicted_against_observed
 from qsgp.plots.training import training_curve, training_entries
 
@@ -20,7 +19,7 @@ __all__ = [
     "Classification",
     "Regression",
     "calibration_curve",
-    "category_slice",
+    "column_histogram",
     "confusion_matrix",
     "coverage_by_deciles",
     "evaluate",
@@ -32,6 +31,7 @@ __all__ = [
     "residuals",
     "roc_curves",
     "slice_plot",
+    "target_histogram",
     "training_curve",
     "training_entries",
 ]

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 
 from qsgp.evaluation import area, binned
 from qsgp.plots.drawing import axes, classification, error_bars
-from qsgp.plots.inputs import short
+from qsgp.plots.views import short
 
 _CURVES = 10  # classes drawn at most
 _CURVE_POINTS = 200

@@ -1,21 +1,25 @@
 """The pictures of a report, each with what it says and how to read it."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from qsgp import plots
-from qsgp.evaluation import Classification, Encoded, Evaluation, Regression, area, relevance
+from qsgp.evaluation import Classification, Evaluation, Regression, area
 from qsgp.plots.drawing import POINTS, some_rows
+from qsgp.plots.inputs import draw_histogram, draw_residuals, draw_slice, missing_prediction
+from qsgp.plots.views import MOST_VALUES, View, typical_row
 from qsgp.report import words
 from qsgp.report.figures import SIZE, draw
 from qsgp.report.page import figure, gallery, number, paragraph, percent
 from qsgp.report.subject import Subject
 
-_RESIDUAL_INPUTS, _RESIDUAL_POINTS, _SLICES = 12, 300, 6
+_RESIDUAL_POINTS, _SLICES, _HISTOGRAMS = 300, 6, 8
 _SLICE_ROWS = 20_000  # enough for medians and ranges
 _SMALL = (3.7, 2.4)
+_NOTHING_LEFT = "Nothing is left along it beyond chance."
 
 
 def number_pictures(subject: Subject, found: Regression) -> list[str]:
@@ -98,56 +102,89 @@ def class_pictures(found: Classification) -> list[str]:
     return [gallery(pictures)]
 
 
+def histograms(subject: Subject) -> list[str]:
+    """How the target and the most relevant columns lie."""
+    if isinstance(subject.shown, Classification):
+        says = f"{len(subject.shown.classes):,} classes."
+    else:
+        says = f"Half of the rows lie between {words.middle(subject.shown.y)}."
+    alt = f"Histogram of {subject.target}. {says}"
+    svg, _ = draw("target", alt, lambda ax: plots.target_histogram(subject.shown, ax=ax), _SMALL)
+    figures = [figure(f"{subject.target} (target)", svg, says)]
+    for k, view in enumerate(subject.order[:_HISTOGRAMS]):
+        x = view.along(subject.X)
+        says = words.values(view, x)
+        picture = partial(draw_histogram, view, x)
+        svg, _ = draw(f"histogram{k}", f"Histogram of {view.title}. {says}", picture, _SMALL)
+        figures.append(figure(view.title, svg, says))
+    more = len(subject.order) > _HISTOGRAMS
+    how = f"The {_HISTOGRAMS} most relevant of {len(subject.order)} are shown beside the target. " if more else ""
+    how += "A column whose bars all stand at one place with a few far away may hold slips."
+    return [gallery(figures), paragraph(how, "how")]
+
+
 def input_pictures(subject: Subject) -> list[str]:
-    model, order = subject.model, subject.order
-    says = words.inputs([subject.titles[j] for j in order], relevance(model)[order])
+    model, found = subject.model, subject.relevance
+    says = words.inputs(found)
     svg, _ = draw(
         "relevance",
         f"Relevance of inputs. {says}",
-        lambda ax: plots.input_relevance(model, columns=order, names=subject.titles, ax=ax),
-        (3.7, 0.8 + 0.21 * min(len(order), 12)),
+        lambda ax: plots.input_relevance(model, columns=list(found), ax=ax),
+        (3.7, 0.8 + 0.21 * min(len(found), 12)),
     )
     how = "The reciprocal lengthscale of each input in units of its deviation: a long bar means that the function "
-    how += "changes quickly along it. Inputs that say the same thing share their relevance."
+    how += "changes quickly along it. Of a category or a date it is the largest of what was made of it. Inputs that "
+    how += "say the same thing share their relevance."
     first, figures = figure("Relevance of inputs", svg, says, how), []
-    ready = Encoded(subject.X[some_rows(len(subject.X), _SLICE_ROWS)])
-    for j in order[:_SLICES]:
-
-        def along(ax: Any, j: int = j) -> None:
-            if (column := subject.categories.get(j)) is not None:
-                plots.category_slice(model, ready, column=column, output=subject.output, ax=ax)
-            else:
-                plots.slice_plot(model, ready, column=j, output=subject.output, ax=ax)
-            if isinstance(subject.shown, Regression):
-                # one scale for all slices: what does not matter must look flat
-                low, high = np.quantile(subject.shown.y, [0.005, 0.995])
-                ax.set_ylim(min(low, ax.get_ylim()[0]), max(high, ax.get_ylim()[1]))
-
-        alt = f"Predictions along {subject.titles[j]}, the other inputs at their medians"
-        svg, ax = draw(f"slice{j}", alt, along, _SMALL)
+    rows = subject.X[some_rows(len(subject.X), _SLICE_ROWS)].astype(float)
+    around = typical_row(model, rows)
+    for k, view in enumerate(subject.order[:_SLICES]):
+        x = view.along(rows)
+        svg, ax = draw(
+            f"slice{k}",
+            f"Predictions along {view.title}, the other inputs as in a row like most",
+            partial(_slice, subject, view, x, around),
+            _SMALL,
+        )
         moved = max(words.span(line.get_ydata()) for line in ax.lines)
-        figures.append(figure(f"Slice along {subject.titles[j]}", svg, f"The prediction moves by {number(moved)}."))
+        says = f"The prediction moves by {number(moved)}."
+        if (gap := missing_prediction(model, view, x, around, subject.output)) is not None:
+            says += f" Where it is missing it is {number(gap)}."
+        figures.append(figure(f"Slice along {view.title}", svg, says))
     banded = not isinstance(subject.shown, Classification) or len(subject.shown.classes) == 2
-    how = f"Slices follow one input, the others at their medians{'; bands hold 95 %' if banded else ''}."
+    how = "Slices follow one input. The others stay where most rows are: numbers at their medians, categories at the "
+    how += (
+        f"most frequent one.{' Bands hold 95 %.' if banded else ''} Of many categories the {MOST_VALUES} most frequent "
+    )
+    how += "are drawn."
     return [gallery([first], "pairs"), paragraph(how), gallery(figures)]
 
 
+def _slice(subject: Subject, view: View, x: np.ndarray, around: np.ndarray, ax: Any) -> None:
+    draw_slice(subject.model, view, x, around, ax, subject.output)
+    if isinstance(subject.shown, Regression):
+        # one scale for all slices: what does not matter must look flat
+        low, high = np.quantile(subject.shown.y, [0.005, 0.995])
+        ax.set_ylim(min(low, ax.get_ylim()[0]), max(high, ax.get_ylim()[1]))
+
+
 def residual_pictures(subject: Subject, found: Regression) -> list[str]:
-    left, figures = {}, []
-    for j in subject.order[:_RESIDUAL_INPUTS]:
-        x, name = subject.along(j), subject.titles[j]
-        left[name] = words.trend_left(x, found.residual)
-        says = f"Groups along it explain {percent(left[name])} of the residuals' variance beyond chance."
+    figures = []
+    for k, view in enumerate(subject.order[: words.MOST_TRENDS]):
+        left = subject.left[view.title]
+        says = f"Groups along it explain {percent(left)} of the residuals' variance." if left else _NOTHING_LEFT
+        picture = partial(_residuals, view, view.along(subject.X), found.residual)
+        svg, _ = draw(f"residuals{k}", f"Residuals against {view.title}. {says}", picture, _SMALL)
+        figures.append(figure(f"Against {view.title}", svg, says))
+    how = "Observed less predicted. The line of dashes is the mean over groups of all rows: it should stay near zero. "
+    how += "Each value of a category has its mean, with a 95 % interval."
+    if len(subject.order) > words.MOST_TRENDS:
+        how += f" The {words.MOST_TRENDS} most relevant of {len(subject.order)} inputs are shown."
+    return [paragraph(words.trends(subject.left), "says"), paragraph(how, "how"), gallery(figures)]
 
-        def against(ax: Any, x: Any = x, name: str = name) -> Any:
-            return plots.residuals(found, x, column=name, most=_RESIDUAL_POINTS, ax=ax)
 
-        svg, _ = draw(f"residuals{j}", f"Residuals against {name}. {says}", against, _SMALL)
-        figures.append(figure(f"Against {name}", svg, says))
-    how = "Observed less predicted. The line of dashes is the mean over groups of all rows: it should stay near zero."
-    if len(subject.order) > _RESIDUAL_INPUTS:
-        how += f" The {_RESIDUAL_INPUTS} most relevant of {len(subject.order)} inputs are shown."
-    return [paragraph(words.trends(left), "says"), paragraph(how, "how"), gallery(figures)]
+def _residuals(view: View, x: np.ndarray, residual: np.ndarray, ax: Any) -> None:
+    draw_residuals(view, x, residual, ax, _RESIDUAL_POINTS)
 
 
 def _picture(

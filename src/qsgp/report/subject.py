@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from qsgp.evaluation import Evaluation, input_names, relevance
+from qsgp.evaluation import Evaluation, Regression
+from qsgp.plots.views import View, column_relevance, views
+from qsgp.report import words
 
 
 @dataclass(frozen=True)
@@ -32,43 +34,52 @@ class Subject:
         """That the intervals of a regressor were recalibrated by; 0 if they were not."""
         return len(getattr(self.model.calibration_, "scores", ()))
 
-    @cached_property
-    def names(self) -> list[str]:
-        return input_names(self.model)
+    @property
+    def fit_rows(self) -> int | None:
+        """That the model was given to learn from; None for a model of before plans were kept."""
+        return int(self.model.plan_.given) if hasattr(self.model, "plan_") else None
 
     @cached_property
-    def varies(self) -> list[bool]:
-        """Inputs, the missing values of which count for nothing."""
-        return [bool(np.fmin.reduce(column) < np.fmax.reduce(column)) for column in self.X.T]
+    def all_views(self) -> list[View]:
+        """The columns of the table, a date by its parts."""
+        return views(self.model)
 
     @cached_property
-    def order(self) -> list[int]:
-        """Inputs that vary, the most relevant first: the lengthscale of a constant one was taught by nothing. A
-        category is there once, by the most relevant of its inputs."""
-        found: dict[str, int] = {}
-        for j in np.argsort(-relevance(self.model), kind="stable"):
-            if self.varies[j]:
-                found.setdefault(self.titles[int(j)], int(j))
-        return list(found.values())
+    def varying(self) -> set[str]:
+        """Titles of views along which these rows differ, missing values counting for nothing."""
+        moving = [bool(np.fmin.reduce(column) < np.fmax.reduce(column)) for column in self.X.T]
+        return {view.title for view in self.all_views if any(moving[j] for j in view.inputs)}
 
     @cached_property
-    def categories(self) -> dict[int, str]:
-        """The column of each input that stands for one of its values."""
-        columns = getattr(self.model, "columns_", None)
-        if columns is None:
+    def relevance(self) -> dict[str, float]:
+        """Of columns that vary, the largest first: the lengthscale of a constant one was taught by nothing."""
+        found = {view.column for view in self.all_views if view.title in self.varying}
+        return dict(sorted(((n, v) for n, v in column_relevance(self.model).items() if n in found), key=_largest_first))
+
+    @cached_property
+    def order(self) -> list[View]:
+        """Views that vary, those of the most relevant columns first."""
+        place = {name: k for k, name in enumerate(self.relevance)}
+        return sorted((view for view in self.all_views if view.title in self.varying), key=lambda v: place[v.column])
+
+    @cached_property
+    def left(self) -> dict[str, float]:
+        """What groups along each of the most relevant views explain of the residuals of a regressor."""
+        if not isinstance(self.shown, Regression):
             return {}
-        inputs, place = columns.encoded_by_column, {name: j for j, name in enumerate(self.names)}
-        return {place[name]: c.name for c in columns.inputs if c.kind == "category" for name in inputs[c.name]}
+        residual = self.shown.residual
+        return {
+            view.title: words.trend_left(parts_with_gaps(view, self.X), residual)
+            for view in self.order[: words.MOST_TRENDS]
+        }
 
-    @cached_property
-    def titles(self) -> list[str]:
-        """What a picture of each input is called: the column, for a category."""
-        return [self.categories.get(j, name) for j, name in enumerate(self.names)]
 
-    def along(self, j: int) -> np.ndarray:
-        """An input row by row; of a category which value it is, and one less than none where it is not known."""
-        if j not in self.categories:
-            return self.X[:, j].astype(float)
-        own = [k for k, column in self.categories.items() if column == self.categories[j]]
-        known = self.X[:, own] == 1
-        return np.where(known.any(1), known.argmax(1), -1).astype(float)
+def parts_with_gaps(view: View, X: np.ndarray) -> list[np.ndarray]:
+    """Rows in groups along a view; those without a value are a group too."""
+    x = view.along(X)
+    missing = np.flatnonzero(np.isnan(x))
+    return [*view.parts(x), *([missing] if len(missing) else [])]
+
+
+def _largest_first(item: tuple[str, float]) -> float:
+    return -item[1]

@@ -5,12 +5,15 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
-from scipy.stats import betabinom, binom
+from scipy.stats import betabinom, binom, f
 
 from qsgp.evaluation import DOUBT, Classification, Regression, binned, groups
+from qsgp.plots.views import MOST_VALUES, Circle, View
 from qsgp.report.page import number, percent
 
 _LEAST = 0.01  # a share that is off by less is off slightly
+MOST_TRENDS = 12  # inputs that are looked at: all together call chance a trend with probability DOUBT
+_TREND = 0.02  # of the residuals' variance: what explains less is not told
 _TAILS = {True: "heavier", False: "lighter"}
 _RECALIBRATE = "Recalibrate with model.calibrate on rows that were not used in fit."
 
@@ -100,48 +103,74 @@ def deciles(found: Regression, calibration_rows: int = 0) -> str:
     parts = groups(found.deviation)
     if len(parts) == 1:
         return f"Too few rows for groups: {percent(float(found.inside.mean()))} of all are inside."
-    share = [float(found.inside[rows].mean()) for rows in parts]
-    sure = f"{percent(share[0])} of the surest rows and {percent(share[-1])} of the least sure ones are inside"
-    worst = int(np.argmin(share))
-    chance = _chance(int(found.inside[parts[worst]].sum()), len(parts[worst]), 0.95, calibration_rows) * len(parts)
-    if share[worst] < 0.95 and chance < DOUBT:
-        return f"{_sentence(sure)} Group {worst + 1} is overconfident: {percent(share[worst])}."
+    share = [float(found.inside[rows].mean()) for rows in (parts[0], parts[-1])]
+    sure = f"{percent(share[0])} of the surest rows and {percent(share[1])} of the least sure ones are inside"
+    worst = overconfident(found, calibration_rows)
+    if worst:
+        return f"{_sentence(sure)} {worst}"
     return f"{_sentence(sure)} No group is below 95 % by more than chance allows."
 
 
-def trend_left(x: Float64[np.ndarray, " n"], residual: Float64[np.ndarray, " n"]) -> float:
-    """Share of the residuals' variance that groups along one input explain, less what chance explains."""
-    parts = groups(x, 20, 50)
-    total = float(residual.var())
-    if len(parts) == 1 or total == 0:
+def overconfident(found: Regression, calibration_rows: int = 0) -> str:
+    """The group by predicted deviation whose intervals hold least, if that is not chance."""
+    parts = groups(found.deviation)
+    share = [float(found.inside[rows].mean()) for rows in parts]
+    worst = int(np.argmin(share))
+    rare = _chance(int(found.inside[parts[worst]].sum()), len(parts[worst]), 0.95, calibration_rows) * len(parts)
+    if len(parts) == 1 or share[worst] >= 0.95 or rare >= DOUBT:
+        return ""
+    return f"Group {worst + 1} is overconfident: {percent(share[worst])}."
+
+
+def trend_left(parts: list[np.ndarray], residual: Float64[np.ndarray, " n"]) -> float:
+    """Share of the residuals' variance that groups of rows explain beyond chance; 0 if it may be chance (an F test)."""
+    rows = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+    known, free = residual[rows], len(parts) - 1
+    others = len(rows) - len(parts)
+    if free < 1 or others < 1 or (total := float(known.var())) == 0:
         return 0.0
-    between = sum(len(part) * float(residual[part].mean() - residual.mean()) ** 2 for part in parts) / len(x)
-    return max(0.0, between / total - (len(parts) - 1) / len(x))
+    between = sum(len(part) * float(residual[part].mean() - known.mean()) ** 2 for part in parts) / len(rows) / total
+    within = max(1 - between, np.finfo(float).tiny)
+    if f.sf(between / free / (within / others), free, others) >= DOUBT / MOST_TRENDS:
+        return 0.0
+    return max(0.0, 1 - (1 - between) * (len(rows) - 1) / others)
 
 
 def trends(left: dict[str, float]) -> str:
-    found = {name: share for name, share in left.items() if share > 0.02}
+    found = missed(left)
     if not found:
-        return "Nothing simple is missed: no input alone explains more than 2 % of the residuals' variance."
-    listed = ", ".join(f"{name} ({percent(share)})" for name, share in sorted(found.items(), key=lambda item: -item[1]))
+        return (
+            "Nothing simple is missed: no input alone explains more than 2 % of the residuals' variance beyond chance."
+        )
+    listed = ", ".join(f"{name} ({percent(share)})" for name, share in found.items())
     return f"Something is missed along {listed}: share of the residuals' variance that this input alone explains."
+
+
+def missed(left: dict[str, float]) -> dict[str, float]:
+    """Inputs along which the residuals have a trend worth telling, the largest first."""
+    return dict(sorted(((name, share) for name, share in left.items() if share > _TREND), key=lambda item: -item[1]))
 
 
 def training(entry: str, values: list[float]) -> str:
     if len(values) == 1:
         return f"One record: {entry} {number(values[0])}."
-    change = abs(values[-1] - values[-2]) / max(abs(values[-1] - values[0]), 1e-300)
-    still = " It was still moving when training ended." if change > 0.2 and len(values) > 4 else ""
+    still = " It was still moving when training ended." if still_moving(values) else ""
     return f"{entry}: from {number(values[0])} to {number(values[-1])} in {len(values)} records.{still}"
 
 
-def inputs(names: list[str], relevance: Float64[np.ndarray, " d"]) -> str:
-    order = np.argsort(-relevance, kind="stable")
+def still_moving(values: list[float]) -> bool:
+    change = abs(values[-1] - values[-2]) / max(abs(values[-1] - values[0]), 1e-300) if len(values) > 4 else 0.0
+    return change > 0.2
+
+
+def inputs(relevance: dict[str, float]) -> str:
+    """Columns by falling relevance."""
+    names, largest = list(relevance), max(relevance.values())
     if len(names) == 1:
-        return f"{names[0]} is the only input; its lengthscale is {number(1 / float(relevance[0]))} of its deviations."
-    idle = int((relevance < 0.1 * relevance[order[0]]).sum())
+        return f"{names[0]} is the only input; its lengthscale is {number(1 / largest)} of its deviations."
+    idle = sum(value < 0.1 * largest for value in relevance.values())
     weak = f" {idle} of {len(names)} inputs have less than a tenth of its relevance." if idle else ""
-    return f"{names[order[0]]} matters most, then {names[order[1]]}.{weak}"
+    return f"{names[0]} matters most, then {names[1]}.{weak}"
 
 
 def reliability(found: Classification) -> str:
@@ -153,9 +182,9 @@ def reliability(found: Classification) -> str:
         bold = "bold" if sure > right / n else "timid"
         return f"The probabilities are {slightly}too {bold}: {said}. {_RECALIBRATE}"
     table = binned(*found.events())
-    chance = [_chance(round(share * rows), int(rows), p) for p, share, rows in table]
-    worst = int(np.argmin(chance))
-    if chance[worst] * len(chance) < DOUBT:
+    rare = [_chance(round(share * rows), int(rows), p) for p, share, rows in table]
+    worst = int(np.argmin(rare))
+    if rare[worst] * len(rare) < DOUBT:
         p, share, rows = table[worst]
         wrong = f"{int(rows):,} rows were given {percent(p)} where it happened in {percent(share)}"
         return f"The probabilities are right on the whole, but not everywhere: {said}; {wrong}. {_RECALIBRATE}"
@@ -184,6 +213,43 @@ def roc(areas: dict[str, float]) -> str:
         return f"A row of class {worst} gets a higher probability than another in {percent(known[worst])} of the pairs."
     mean = np.mean(list(known.values()))
     return f"{worst} is the hardest to tell from the rest: {known[worst]:.3f}; the mean is {mean:.3f}."
+
+
+def middle(values: Any) -> str:
+    low, high = np.quantile(values, [0.25, 0.75])
+    return f"{number(float(low))} and {number(float(high))}"
+
+
+def values(view: View, x: Float64[np.ndarray, " n"]) -> str:
+    """What a histogram shows: the most frequent value, or where half of the rows are; and how many are missing."""
+    known = x[~np.isnan(x)]
+    missing = f" Missing in {percent(1 - len(known) / len(x))} of the rows." if len(known) < len(x) else ""
+    if isinstance(view, Circle):
+        count, edges = np.histogram(known, view.edges(x))
+        often = int(count.argmax())
+        said = f"Most often about {one(view, edges[often : often + 2].mean())}, in {percent(count[often] / len(x))}."
+    elif view.labels:
+        value, count = np.unique(known, return_counts=True)
+        often = int(count.argmax())
+        drawn = f", {MOST_VALUES} of them drawn" if len(value) > MOST_VALUES else ""
+        said = (
+            f"{len(value):,} values{drawn}; most often {one(view, value[often])}, in {percent(count[often] / len(x))}."
+        )
+    else:
+        low, high = (one(view, np.quantile(known, q)) for q in (0.25, 0.75))
+        said = f"Half of the rows lie between {low} and {high}."
+    return said + missing
+
+
+def one(view: View, value: float) -> str:
+    """A value of a view as people write it."""
+    if math.isnan(value):
+        return "missing"
+    if isinstance(view, Circle):
+        return view.told(value)
+    if view.labels:
+        return view.labels[int(value)]
+    return str(np.datetime64(math.floor(value), "D")) if view.date else number(float(value))
 
 
 def _sentence(text: str) -> str:
