@@ -22,7 +22,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -159,6 +159,12 @@ class Machines:
         return codes == [0, 0]
 
     def stop(self) -> None:
+        """All that still runs in the namespaces, what torchrun has started there included."""
+        for name in self.names:
+            found = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True)
+            for number in found.stdout.split():
+                with suppress(ProcessLookupError):
+                    os.kill(int(number), signal.SIGKILL)
         for process in self.started:
             process.kill()
             process.join()
@@ -169,6 +175,7 @@ def torchrun_in(name: str, rank: int, n: int, folder: Path, seconds: float) -> N
     """The command that the guide has for several machines, in the place of this process."""
     run = ["-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d"]
     run += ["--rdzv-endpoint", f"{ADDRESSES[0]}:{PORT}", "--local-addr", ADDRESSES[rank]]
+    run += ["--rdzv-conf", f"is_host={rank == 0}"]  # the name of the machine does not lead to this address
     words = os.open(folder / f"rank{rank}.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(words, 1)
     os.dup2(words, 2)

@@ -29,7 +29,7 @@ ABOUT, MODEL, HEARD = "about.pickle", "model.qsgp", "heard.pickle"
 def several(model: Any, options: Options, ranks: int) -> int:
     """How many processes ``devices`` asks for, 1 where this one is to fit alone."""
     asked = model.devices
-    if asked == "all" and isinstance(asked, str):
+    if isinstance(asked, str) and asked == "all":
         if options.device == "cpu":
             raise ValueError(
                 "Expected a machine with GPUs for devices='all', got device 'cpu'. Name a number of processes, such as "
