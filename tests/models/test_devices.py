@@ -13,6 +13,7 @@ from qsgp.models import estimator
 from qsgp.models.one_rank import _pickled
 from qsgp.models.spread import _why, several
 from qsgp.ranks import LostRanks
+from qsgp.training.options import Options
 
 
 def rows(n):
@@ -84,7 +85,7 @@ def test_what_ranks_do_not_share_is_left_to_one_process(keywords, two_cores, mon
 def test_devices_that_cannot_be_meant_are_named(devices, device, gpus, ranks, words, two_cores, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     with pytest.raises(ValueError) as caught:
-        several(SimpleNamespace(devices=devices), SimpleNamespace(device=device), ranks)
+        several(SimpleNamespace(devices=devices), Options(device=device), ranks)
     assert words in str(caught.value)
 
 
@@ -94,7 +95,7 @@ def test_devices_that_cannot_be_meant_are_named(devices, device, gpus, ranks, wo
 )
 def test_devices_that_are_there_are_taken(devices, device, gpus, wanted, two_cores, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    assert several(SimpleNamespace(devices=devices), SimpleNamespace(device=device), 1) == wanted
+    assert several(SimpleNamespace(devices=devices), Options(device=device), 1) == wanted
 
 
 def test_a_small_fit_refuses_them_too():
