@@ -18,6 +18,7 @@ from qsgp.data.columns import Columns
 from qsgp.data.mixing import mixed
 from qsgp.data.moments import Moments
 from qsgp.data.prefetch import Ahead
+from qsgp.data.reading import pa_table
 from qsgp.data.row_groups import held_bytes, parts_of
 from qsgp.data.scaling import Scaling
 from qsgp.data.scanning import Sample, survey
@@ -234,6 +235,15 @@ def test_a_schema_that_changes_names_both_files_and_the_column(change: dict[str,
     frame(100).astype(change).to_parquet(files[1])
     with pytest.raises(ValueError, match=r"column 'size' in .*part1.parquet as in .*part0.parquet"):
         read_all(files)
+
+
+@pytest.mark.parametrize("change", [{"size": str}, {"new": str}])
+def test_of_files_read_whole_the_one_with_another_schema_is_named(change: dict[str, type], tmp_path: Path) -> None:
+    files = written(tmp_path, files=3)
+    frame(100).astype(change).to_parquet(files[2])
+    name, kind = next(iter(change)), "double" if "size" in change else "bool"
+    with pytest.raises(ValueError, match=rf"column '{name}' in .*part2.parquet as in .* \({kind}\), got .*string"):
+        pa_table(files)
 
 
 def test_a_column_that_is_lost_is_named(tmp_path: Path) -> None:

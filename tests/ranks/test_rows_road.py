@@ -91,7 +91,8 @@ def test_ranks_find_what_one_process_finds(road, size):
     for found in ranks:
         assert_same(found, alone, 1e-9)
         assert found[4] == ranks[0][4]  # to the last digit, or ranks would part some day
-    assert sum(found[3][0] for found in ranks) == alone[3][0] and ranks[0][3][0] < alone[3][0]
+    own = [found[3][0] for found in ranks]
+    assert sum(own) == alone[3][0] and len(set(own)) == 2  # not all have the same number
 
 
 def test_in_float32_they_agree_to_four_digits():

@@ -59,9 +59,10 @@ def test_a_rank_killed_at_a_random_moment_is_started_again_and_the_run_goes_on(m
 
 
 @pytest.mark.slow
-def test_a_single_process_killed_at_random_moments_goes_on(undisturbed, tmp_path):
-    chance = random.Random(0)
-    for moment in range(3):
+@pytest.mark.parametrize("moments", [3, pytest.param(10, marks=pytest.mark.bench)])
+def test_a_single_process_killed_at_random_moments_goes_on(moments, undisturbed, tmp_path):
+    chance = random.Random(moments - 3)
+    for moment in range(moments):
         folder, result = tmp_path / f"run{moment}", tmp_path / f"result{moment}.npz"
         fitted(folder, result, seconds=chance.uniform(0.05, 0.8))
         _, found = fitted(folder, result)

@@ -119,10 +119,26 @@ def pa_table(files: list[Path], columns: Sequence[str] | None = None, types: Map
     try:
         whole = pa.concat_tables(tables, promote_options="permissive")
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise ValueError(f"Expected columns of one type in {files[0]} and the others, got {error}") from error
+        raise ValueError(_unlike(files, tables) or str(error)) from error
     if not len(whole):
         raise ValueError(f"Expected rows in {files[0]}, got none. Check that it is the right file.")
     return whole
+
+
+def _unlike(files: list[Path], tables: list[Any]) -> str:
+    """Which column of which file cannot stand under those before it."""
+    for name in tables[0].column_names:
+        known = tables[0].schema.field(name).type
+        for path, table in zip(files, tables, strict=True):
+            kinds = [pa.schema([(name, kind)]) for kind in (known, table.schema.field(name).type)]
+            try:
+                known = pa.unify_schemas(kinds, promote_options="permissive").field(0).type
+            except (pa.ArrowInvalid, pa.ArrowTypeError):
+                return (
+                    f"Expected column {name!r} in {path} as in the files before it ({known}), got "
+                    f"{kinds[1].field(0).type}. Write the files with one schema."
+                )
+    return ""
 
 
 def _text_in_some(tables: list[Any]) -> set[str]:

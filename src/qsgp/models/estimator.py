@@ -35,6 +35,7 @@ from qsgp.models.gaps import Gaps
 from qsgp.models.keywords import read_options
 from qsgp.models.log_odds import as_log_odds
 from qsgp.models.rows import TableInputs
+from qsgp.models.spread import several, spread
 from qsgp.models.stored import contents
 from qsgp.posteriors.export import MissingInputs, Serving, export
 from qsgp.posteriors.posteriors import ClosedForm, KernelFunctionsAtRows, Posterior
@@ -52,6 +53,7 @@ from qsgp.training.portions import (
     start_accumulating,
     warn_if_unlike,
 )
+from qsgp.training.sizes import ROWS
 from qsgp.training.store import check_same
 from qsgp.training.stream import Stream
 from qsgp.training.target_map import ROWS_OF_A_MAP
@@ -161,6 +163,7 @@ class Estimator(TableInputs, CallbackSupportMixin, BaseEstimator):  # type: igno
         tol: float | str = "auto",
         max_memory: int | str = "auto",
         device: str = "auto",
+        devices: int | str = 1,
         dtype: str = "float32",
         random_state: Any = None,
         verbose: int = 0,
@@ -187,6 +190,7 @@ class Estimator(TableInputs, CallbackSupportMixin, BaseEstimator):  # type: igno
         self.tol = tol
         self.max_memory = max_memory
         self.device = device
+        self.devices = devices
         self.dtype = dtype
         self.random_state = random_state
         self.verbose = verbose
@@ -372,14 +376,24 @@ class Estimator(TableInputs, CallbackSupportMixin, BaseEstimator):  # type: igno
         return found
 
     def _fit(
-        self, X: np.ndarray, Y: np.ndarray, weight: np.ndarray, given: Given, *, scale_y: bool, keep: bool = False
+        self,
+        X: np.ndarray,
+        Y: np.ndarray,
+        weight: np.ndarray,
+        given: Given,
+        *,
+        scale_y: bool,
+        keep: bool = False,
+        options: Options | None = None,
     ) -> "Estimator":
         """Train on targets Y (one column an output), already numbers; callbacks see what the user has ``given``.
 
         ``keep`` takes the closed form whatever the keywords say of features: it keeps the rows for later portions.
+        ``options`` are those of the process that has started this one.
         """
-        ranks = present()
-        options = ranks.agreed(shared(read_options(self), ranks.size, self.max_memory == "auto"))
+        ranks, read = present(), options or read_options(self)
+        devices = several(self, read, ranks.size)
+        options = ranks.agreed(shared(read, ranks.size, self.max_memory == "auto"))
         options = replace(options, **self._levels())
         if options.levels:  # effects stand beside equal noise and targets as they are
             options = replace(options.without_map("beside identifiers with many levels"), noise="equal")
@@ -391,9 +405,17 @@ class Estimator(TableInputs, CallbackSupportMixin, BaseEstimator):  # type: igno
         X, Y, weight, first = merged(X, Y, weight)
         if weight.max() > 1e5 * weight[weight > 0].min():
             options = replace(options, dtype=torch.float64)  # float32 cannot carry weights that far apart
-        plan = make_plan(int((weight > 0).sum()), X.shape[1], Y.shape[1], options, keep=keep)
+        shape = int((weight > 0).sum()), X.shape[1], Y.shape[1]
+        plan = make_plan(*shape, options, keep=keep)
+        spreads = devices > 1 and plan.road == ROWS and not options.levels
+        if spreads:
+            plan = make_plan(*shape, replace(options, ranks=devices))
         self.plan_, self.memory_ = plan, plan.memory
         if self._planning:
+            return self
+        if spreads:
+            spread(self, (X, Y, weight), read, devices, scale_y=scale_y)
+            self._learned_on = shape[0]
             return self
         if self.verbose and leads():
             print(plan)

@@ -386,6 +386,9 @@ class QSGPRegressor(_Regressor):
         half of what is free.
     device : str, default="auto"
         "cpu", "cuda" or "cuda:1". "auto" takes an NVIDIA GPU if PyTorch sees one.
+    devices : int or "all", default=1
+        Processes that share a fit by blocks of rows, on as many GPUs, or on CPU cores with device="cpu". "all" takes
+        all GPUs. `fit` starts and ends them; other fits, small ones among them, are left to this process alone.
     dtype : {"float32", "float64"}, default="float32"
         Precision of the training beyond 3,000 rows. The exact solution of few rows always has float64.
     random_state : int, RandomState or None, default=None
@@ -526,6 +529,8 @@ class QSRVMRegressor(_Regressor):
         half of what is free.
     device : str, default="auto"
         "cpu", "cuda" or "cuda:1". "auto" takes an NVIDIA GPU if PyTorch sees one.
+    devices : int or "all", default=1
+        Not used: relevance vector machines are trained by one process.
     dtype : {"float32", "float64"}, default="float32"
         Precision of the training beyond 3,000 rows. The exact solution of few rows always has float64.
     random_state : int, RandomState or None, default=None

@@ -78,6 +78,11 @@ def fit(model: Any, source: RowSource, given: tuple[Any, Any, Any]) -> None:
             "Expected rows that fit into max_memory with optimizer='preconditioned', which solves for all of them at "
             "once, got more. Leave optimizer out, or raise max_memory."
         )
+    if model.devices != 1:
+        raise ValueError(
+            f"Expected devices=1 with rows that are read a piece at a time, got {model.devices!r}. Raise max_memory, "
+            "so that they are read whole, or start the script with torchrun."
+        )
     width = _know_inputs(model, source)
     if model._planning and not model._labels:
         model.plan_ = make_plan(source.n, width, 1, options, streamed=True)

@@ -6,7 +6,19 @@ Everything that is decided (by a clock, a seed, a score) is decided on rank 0 an
 
 from qsgp.ranks.alone import ALONE
 from qsgp.ranks.protocol import Ranks
+from qsgp.ranks.spawning import end_with_parent, spawned
 from qsgp.ranks.starting import asked_for, leads, neighbours, present
 from qsgp.ranks.together import LostRanks, Together
 
-__all__ = ["ALONE", "LostRanks", "Ranks", "Together", "asked_for", "leads", "neighbours", "present"]
+__all__ = [
+    "ALONE",
+    "LostRanks",
+    "Ranks",
+    "Together",
+    "asked_for",
+    "end_with_parent",
+    "leads",
+    "neighbours",
+    "present",
+    "spawned",
+]
