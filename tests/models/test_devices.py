@@ -10,9 +10,8 @@ import torch
 
 from qsgp import QSGPRegressor
 from qsgp.models import estimator
-from qsgp.models.one_rank import _pickled
+from qsgp.models.one_rank import _write
 from qsgp.models.spread import _why, several
-from qsgp.ranks import LostRanks
 from qsgp.training.options import Options
 
 
@@ -112,16 +111,11 @@ def test_rows_read_a_piece_at_a_time_are_refused(two_cores, tmp_path):
         regressor(devices=2, max_memory="17MB").fit(mapped, y)
 
 
-class Fussy(Exception):
-    def __init__(self, one, two):
-        super().__init__(one)
-
-
 def test_the_cause_is_told_and_not_what_it_led_to(tmp_path):
-    (tmp_path / "error-0.pickle").write_bytes(_pickled(LostRanks("another rank has ended")))
+    _write(tmp_path / "error-0.json", ("LostRanks", "another rank has ended"))
     assert "rank 1 was ended by SIGKILL; the others end" in str(_why(tmp_path, [1, -9]))
-    (tmp_path / "error-1.pickle").write_bytes(_pickled(Fussy("no", "way")))
+    _write(tmp_path / "error-1.json", ("Fussy", "no"))
     found = _why(tmp_path, [1, 1])
     assert type(found) is RuntimeError and str(found) == "Fussy: no"
-    (tmp_path / "error-1.pickle").write_bytes(_pickled(ValueError("no such column")))
+    _write(tmp_path / "error-1.json", ("ValueError", "no such column"))
     assert repr(_why(tmp_path, [1, 1])) == "ValueError('no such column')"

@@ -1,5 +1,6 @@
 """One of the processes that `spread` starts: ``python -m qsgp.models.one_rank FOLDER``."""
 
+import json
 import os
 import pickle
 import sys
@@ -11,13 +12,12 @@ import numpy as np
 
 from qsgp.atomic import written
 from qsgp.models.loading import ESTIMATORS
-from qsgp.models.spread import ABOUT, HEARD, MODEL, PARTS
+from qsgp.models.spread import HEARD, MODEL, PARTS
 from qsgp.ranks import end_with_parent, leads
 
 
-def learned(folder: Path) -> Any:
+def learned(folder: Path, about: dict[str, Any]) -> Any:
     """The model of these rows, which are mapped from files: ranks share the memory of what they only read."""
-    about = pickle.loads((folder / ABOUT).read_bytes())
     model: Any = ESTIMATORS[about["name"]](**about["keywords"])
     vars(model).update(about["fitted"])
     X, Y, weight = (np.asarray(np.load(folder / f"{part}.npy", mmap_mode="c")) for part in PARTS)
@@ -26,31 +26,24 @@ def learned(folder: Path) -> Any:
 
 
 def main() -> int:
+    about = pickle.load(sys.stdin.buffer)  # from the process that has started this one
     end_with_parent()
     folder = Path(sys.argv[1])
     try:
         with warnings.catch_warnings(record=True) as heard:
             warnings.simplefilter("always")
-            learned(folder).save(folder / MODEL)
+            learned(folder, about).save(folder / MODEL)
         if leads():
-            said = [(warning.category, str(warning.message)) for warning in heard]
-            with written(folder / HEARD) as file:
-                pickle.dump(said, file)
+            _write(folder / HEARD, [(warning.category.__name__, str(warning.message)) for warning in heard])
     except Exception as error:
-        with written(folder / f"error-{os.environ['RANK']}.pickle") as file:
-            file.write(_pickled(error))
+        _write(folder / f"error-{os.environ['RANK']}.json", (type(error).__name__, str(error)))
         return 1
     return 0
 
 
-def _pickled(error: Exception) -> bytes:
-    """Some errors cannot be made again from what they hold."""
-    try:
-        found = pickle.dumps(error)
-        pickle.loads(found)
-    except Exception:
-        return pickle.dumps(RuntimeError(f"{type(error).__name__}: {error}"))
-    return found
+def _write(path: Path, what: Any) -> None:
+    with written(path) as file:
+        file.write(json.dumps(what).encode())
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
 """A fit by several processes that it starts itself (`devices=`): rows go to them by files, the model comes back by one.
 
-`one_rank` is what each of them runs.
+`one_rank` is what each of them runs. Keywords go to them as those of multiprocessing do, by a pipe; no file that is
+read holds a pickle.
 """
 
+import builtins
+import json
 import os
 import pickle
 import signal
@@ -13,9 +16,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.exceptions import ConvergenceWarning
 
-from qsgp.atomic import written
-from qsgp.files import read_model
+from qsgp.files import FileError, read_model
 from qsgp.interrupt import deferred_interrupt
 from qsgp.models.stored import restore
 from qsgp.models.stored_parts import FITTED
@@ -23,7 +26,8 @@ from qsgp.ranks import LostRanks, spawned
 from qsgp.training.options import Options
 
 PARTS = ("X", "Y", "weight")
-ABOUT, MODEL, HEARD = "about.pickle", "model.qsgp", "heard.pickle"
+MODEL, HEARD = "model.qsgp", "heard.json"
+_KNOWN = {kind.__name__: kind for kind in (ConvergenceWarning, FileError, LostRanks)}
 
 
 def several(model: Any, options: Options, ranks: int) -> int:
@@ -76,21 +80,19 @@ def spread(model: Any, data: tuple[np.ndarray, ...], options: Options, size: int
         folder = Path(temporary)
         for part, array in zip(PARTS, data, strict=True):
             np.save(folder / f"{part}.npy", array)
-        with written(folder / ABOUT) as file:
-            pickle.dump(about, file)
-        codes = spawned("qsgp.models.one_rank", folder, size, pressed)
+        codes = spawned("qsgp.models.one_rank", folder, size, pressed, pickle.dumps(about))
         if any(codes):
             raise KeyboardInterrupt if pressed.is_set() else _why(folder, codes)
-        for category, words in pickle.loads((folder / HEARD).read_bytes()):
-            warnings.warn(words, category, stacklevel=4)
+        for name, words in json.loads((folder / HEARD).read_text()):
+            warnings.warn(words, _named(name, Warning) or UserWarning, stacklevel=4)
         stored, tensors = read_model(folder / MODEL, options.device)
     restore(model, stored, tensors, options.max_memory, trusted=True)
 
 
 def _why(folder: Path, codes: list[int]) -> BaseException:
     """What the rank that failed first has said: the others say that they have lost one."""
-    found = [pickle.loads(path.read_bytes()) for path in sorted(folder.glob("error-*.pickle"))]
-    own: list[BaseException] = [error for error in found if not isinstance(error, LostRanks)]
+    found = [_error(*json.loads(path.read_text())) for path in sorted(folder.glob("error-*.json"))]
+    own = [error for error in found if not isinstance(error, LostRanks)]
     if own:
         return own[0]
     ended = [f"rank {rank} {_how(code)}" for rank, code in enumerate(codes) if code not in (0, 1)]
@@ -100,6 +102,17 @@ def _why(folder: Path, codes: list[int]) -> BaseException:
         "printed stands above. Where the memory is too small for all of them, name fewer; with checkpoint=folder the "
         "same call goes on where it was."
     )
+
+
+def _error(name: str, words: str) -> Exception:
+    """Of Python or ours; others by their name."""
+    kind = _named(name, Exception)
+    return RuntimeError(f"{name}: {words}") if kind is None else kind(words)
+
+
+def _named(name: str, base: type) -> Any:
+    kind = _KNOWN.get(name, getattr(builtins, name, None))
+    return kind if isinstance(kind, type) and issubclass(kind, base) else None
 
 
 def _how(code: int) -> str:

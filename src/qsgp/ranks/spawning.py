@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -15,20 +16,23 @@ _WORDS = 3.0  # seconds that ranks have to say why they end, once one has failed
 _LOOK = 0.05  # seconds between two looks at them
 
 
-def spawned(module: str, folder: Path, size: int, pressed: threading.Event) -> list[int]:
+def spawned(module: str, folder: Path, size: int, pressed: threading.Event, told: bytes = b"") -> list[int]:
     """Run ``python -m module folder`` once for each of ``size`` ranks, and return their exit codes.
 
-    A rank that fails ends the others. Ctrl-C, which ``pressed`` tells, goes on to rank 0; it decides for all.
+    Each is ``told`` the same by its standard input, which stays open as long as this process lives. A rank that fails
+    ends the others. Ctrl-C, which ``pressed`` tells, goes on to rank 0; it decides for all.
     """
     # the port is in use from its choice on: nobody can take it before rank 0 does
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
     started = [_start(module, folder, rank, size, store.port) for rank in range(size)]
-    told, end = False, float("inf")
+    asked, end = False, float("inf")
     try:
+        for process in started:
+            _tell(process, told)
         while None in (codes := [process.poll() for process in started]) and time.monotonic() < end:
-            if pressed.is_set() and not told:
+            if pressed.is_set() and not asked:
                 started[0].send_signal(signal.SIGINT)
-                told = True
+                asked = True
             if any(codes):
                 end = min(end, time.monotonic() + _WORDS)
             time.sleep(_LOOK)
@@ -37,8 +41,16 @@ def spawned(module: str, folder: Path, size: int, pressed: threading.Event) -> l
             process.kill()
             process.wait()
             assert process.stdin is not None
-            process.stdin.close()
+            with suppress(BrokenPipeError):  # it ended before it was told all
+                process.stdin.close()
     return [int(process.returncode) for process in started]
+
+
+def _tell(process: "subprocess.Popen[bytes]", told: bytes) -> None:
+    assert process.stdin is not None
+    with suppress(BrokenPipeError):
+        process.stdin.write(told)
+        process.stdin.flush()
 
 
 def _start(module: str, folder: Path, rank: int, size: int, port: int) -> "subprocess.Popen[bytes]":

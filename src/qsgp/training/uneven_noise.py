@@ -22,8 +22,8 @@ from qsgp.training.options import LEAST_ROWS
 from qsgp.training.trained import Unseen
 
 _KNOTS = (12, 8)  # of functions of mean and variance
-# Deviations that means at two knots are apart at least. The mean of a row that is left out knows a little of its target:
-# where all means are nearly equal, the highest ones are those of the rows with the lowest targets.
+# Deviations that means at two knots are apart at least. The mean of a row that is left out knows a little of its
+# target: where all means are nearly equal, the highest ones are those of the rows with the lowest targets.
 _APART = 0.25
 _STEPS = (0.1, 0.3, 1.0)  # deviations of a function from knot to knot, of which folds choose
 _LEVEL = 3.0  # deviation of what a function is anywhere
