@@ -612,6 +612,7 @@ class Estimator(TableInputs, CallbackSupportMixin, BaseEstimator):  # type: igno
         *,
         target: str | None = None,
         output: int = 0,
+        groups: Any = None,
     ) -> Path:
         """Judge the model by rows it has not seen, on one HTML page. Needs the extra `qsgp[plots]`.
 
@@ -627,6 +628,9 @@ class Estimator(TableInputs, CallbackSupportMixin, BaseEstimator):  # type: igno
             Name of what is predicted; otherwise the name that `y` carries.
         output : int, default=0
             Which of several targets the pictures show.
+        groups : array-like of shape (n_samples,) or str, optional
+            The group of each row, or the name of a column of `X` that has it: the page then says how good the model is
+            in each group. Intervals are those of `predict_interval` with these groups, if `calibrate` had them.
 
         Returns
         -------
@@ -634,7 +638,8 @@ class Estimator(TableInputs, CallbackSupportMixin, BaseEstimator):  # type: igno
             The page.
         """
         # imported on use: matplotlib is optional and slow to load
-        return importlib.import_module("qsgp.report").write_report(self, X, y, path, target=target, output=output)
+        write = importlib.import_module("qsgp.report").write_report
+        return write(self, X, y, path, target=target, output=output, groups=groups)
 
     def _fitted_header(self) -> dict[str, Any]:
         found: dict[str, Any] = {"n_features_in_": int(self.n_features_in_), "n_iter_": int(self.n_iter_)}
@@ -650,5 +655,5 @@ class Estimator(TableInputs, CallbackSupportMixin, BaseEstimator):  # type: igno
             found["columns_"] = self.columns_.header()
         return found
 
-    def _calibration_from(self, tensors: dict[str, Tensor]) -> Any:
+    def _calibration_from(self, tensors: dict[str, Tensor], header: Any) -> Any:
         raise NotImplementedError

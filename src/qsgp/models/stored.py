@@ -33,6 +33,7 @@ def contents(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "history": model.history_,
         "fitted": model._fitted_header(),
     }
+    about |= {} if model._calibration is None else model._calibration.header()
     return about, tensors
 
 
@@ -50,7 +51,7 @@ def restore(model: Any, about: dict[str, Any], tensors: dict[str, Tensor], limit
         gaps = {name: value.cpu().numpy() for name, value in _below("gaps.", tensors)}
         model._gaps = Gaps(**gaps) if gaps else Gaps.unknown(scaling.x_mean, scaling.x_scale)
         kept = dict(_below("calibration.", tensors))
-        model._calibration = model._calibration_from(kept) if kept else None
+        model._calibration = model._calibration_from(kept, about.get("calibration")) if kept else None
         model.history_ = about["history"]
         for key in FITTED & about["fitted"].keys():
             setattr(model, key, _as_attribute(key, about["fitted"][key]))

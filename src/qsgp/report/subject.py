@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from qsgp.evaluation import Evaluation, input_names, relevance
+from qsgp.evaluation import Evaluation, Groups, input_names, relevance
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,7 @@ class Subject:
     found: list[Evaluation]  # one for every output
     targets: list[str]
     output: int
+    groups: Groups | None = None  # to judge by, one by one
 
     @property
     def shown(self) -> Evaluation:
