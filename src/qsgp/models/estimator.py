@@ -226,9 +226,8 @@ class Estimator(TableInputs, CallbackSupportMixin, BaseEstimator):  # type: igno
         """Standardised mean and variance of f, in float64 on the CPU. The variance has what gaps add to the noise; it
         may be negative where the noise is that of rows with more gaps."""
         mean, variance = self._computed(X, lambda x: torch.stack(self._posterior.latent(x)))
-        missing = np.isnan(X)
-        if missing.any() or self._gaps.share.any():
-            added = torch.tensor(self._gaps.added(missing, self._variance_of_gaps()))
+        if np.isnan(X).any() or self._gaps.share.any():
+            added = torch.tensor(self._gaps.added(self._scaling.left(X), self._variance_of_gaps()))
             variance = torch.maximum(variance + added, variance.clamp_max(self._least_variance()))
         return mean, variance
 
@@ -246,7 +245,7 @@ class Estimator(TableInputs, CallbackSupportMixin, BaseEstimator):  # type: igno
                 by_column, levels = self.columns_.encoded_by_column, set(self.columns_.levels)
             place = {name: k for k, name in enumerate(names)}
             groups = [[place[n] for n in own] for own in by_column.values() if own[0] not in levels]
-            self._lost = self._gaps.variance(self._mean, groups)
+            self._lost = self._gaps.variance(self._mean, groups, self._scaling)
         return self._lost
 
     def _mean(self, X: np.ndarray) -> Tensor:
@@ -400,7 +399,7 @@ class Estimator(TableInputs, CallbackSupportMixin, BaseEstimator):  # type: igno
                 scaling = replace(scaling, y_mean=weight @ Y / weight.sum())
             x, targets = scaling.standardised(X, Y, np.dtype(plan.dtype))
             rows = Rows(torch.from_numpy(x), torch.from_numpy(targets), torch.from_numpy(weight))
-            self._gaps = Gaps.of(X, scaling.x_mean)
+            self._gaps = Gaps.of(X, scaling)
             trained = self._train(rows, options, plan, scaling, given)
         if self._relevance:
             self.relevance_ = np.array([]) if trained.relevant is None else first[trained.relevant.numpy()]
@@ -435,6 +434,7 @@ class Estimator(TableInputs, CallbackSupportMixin, BaseEstimator):  # type: igno
         """Scales, a map of the target where one helps, and the linear mean."""
         units = self.columns_.scales if hasattr(self, "columns_") else None
         scaling = Scaling.of(X, Y, weight, scale_y=scale_y, units=units, levels=options.levels)
+        scaling = scaling.with_filling(X, options.levels)
         if options.maps_targets(*Y.shape) and not options.levels:
             some = np.random.RandomState(options.seed).permutation(np.flatnonzero(weight > 0))[:ROWS_OF_A_MAP]
             x, u = scaling.standardised(X[some], Y[some], np.dtype("float64"))

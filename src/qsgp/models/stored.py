@@ -21,7 +21,7 @@ def contents(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """What `files.write_model` takes."""
     header, tensors = whole(model._posterior).parts()
     tensors |= {f"scaling.{name}": torch.tensor(value) for name, value in model._scaling.arrays().items()}
-    tensors |= {f"gaps.{name}": torch.tensor(value) for name, value in vars(model._gaps).items()}
+    tensors |= {f"gaps.{name}": torch.tensor(value) for name, value in vars(model._gaps).items() if value is not None}
     if model._calibration is not None:
         tensors |= {f"calibration.{name}": value for name, value in model._calibration.to_tensors().items()}
     plain = {name: _plain(value) for name, value in model.get_params(deep=False).items()}
