@@ -15,6 +15,7 @@ from scipy.stats import binom
 
 from qsgp import metrics
 from qsgp.data.encoding import Encoded as Encoded
+from qsgp.data.grouping import Groups as Groups
 from qsgp.data.tables import as_target
 from qsgp.interfaces import Numeric
 from qsgp.likelihoods import Gaussian
@@ -171,9 +172,9 @@ def evaluate(model: Any, X: Any, y: Any, *, output: int = 0) -> Evaluation:
     return found[output]
 
 
-def evaluate_all(model: Any, X: Shaped[Array, "n d"], y: Any) -> list[Evaluation]:
+def evaluate_all(model: Any, X: Shaped[Array, "n d"], y: Any, groups: Groups | None = None) -> list[Evaluation]:
     """One evaluation for every output of a regressor, a single one for a classifier; ``X`` comes from
-    `prepare_inputs`."""
+    `prepare_inputs`. Intervals are those of the ``groups`` if the model was calibrated by them."""
     numeric = not hasattr(model, "classes_")
     given = as_target(y, numeric=numeric)
     if len(given) != len(X):
@@ -183,7 +184,8 @@ def evaluate_all(model: Any, X: Shaped[Array, "n d"], y: Any) -> list[Evaluation
         return [Classification(label, model.predict_proba(Encoded(X)), np.asarray(model.classes_))]
     Y = given.astype(np.float64).reshape(len(X), -1)
     found = {name: np.reshape(values, Y.shape) for name, values in model.assess(Encoded(X), given).items()}
-    return [_judged(model, Y[:, o], {name: values[:, o] for name, values in found.items()}) for o in range(Y.shape[1])]
+    outputs = ({name: values[:, o] for name, values in found.items()} for o in range(Y.shape[1]))
+    return [_judged(model, y, law, groups) for y, law in zip(Y.T, outputs, strict=True)]
 
 
 def joined(parts: Iterable[Evaluation]) -> Evaluation:
@@ -196,15 +198,42 @@ def joined(parts: Iterable[Evaluation]) -> Evaluation:
     return Regression(**{name: np.concatenate([getattr(part, name) for part in found]) for name in vars(first)})
 
 
-def _judged(model: Any, y: Array, law: dict[str, Array]) -> Regression:
+def _judged(model: Any, y: Array, law: dict[str, Array], groups: Groups | None) -> Regression:
     central = np.abs(2 * law["cdf"] - 1)
     found = Regression(y, law["mean"], law["std"], law["cdf"], law["log_density"], central, law["crps"])
     if model.calibration_ is None:
         return found
     # Conformal intervals: their coverage is the rank of the score among those of the calibration rows.
-    scores = model.calibration_.scores.numpy()
-    rank = np.searchsorted(scores, np.abs(law["deviations_off"])) + 0.5
-    return Regression(**{**vars(found), "central": rank / (len(scores) + 1)})
+    central = model.calibration_.central(law["deviations_off"], _INTERVAL, groups)
+    return Regression(**{**vars(found), "central": central})
+
+
+def by_group(found: Evaluation, groups: Groups, most: int = 100) -> list[dict[str, Any]]:
+    """What the model is worth in each group, the largest if there are very many; rows of no known group last."""
+    names = np.array(["" if name is None else name for name in groups.names])
+    every, code, rows = np.unique(names, return_inverse=True, return_counts=True)
+    kept = np.sort(np.argsort(-rows, kind="stable")[:most])
+    table = []
+    for k in sorted(kept, key=lambda k: (every[k] == "", *_in_order(str(every[k])))):
+        at = code.ravel() == k
+        own: dict[str, Any] = {"group": str(every[k]) or "not known", "rows": int(rows[k])}
+        if isinstance(found, Regression):
+            own |= {"mean error": float(found.residual[at].mean()), "RMSE": metrics.rmse(found.y[at], found.mean[at])}
+            own |= {"inside": int(found.inside[at].sum()), "coverage": float(found.inside[at].mean())}
+        else:
+            own |= {"right": int(found.right[at].sum()), "accuracy": float(found.right[at].mean())}
+            own |= {"confidence": float(found.confidence[at].mean()), "log loss": -float(found.log_density[at].mean())}
+        table.append(own)
+    return table
+
+
+def _in_order(name: str) -> tuple[float, str]:
+    """Numbers by their size, before texts."""
+    try:
+        number = float(name)
+    except ValueError:
+        return math.inf, name
+    return (number, "") if math.isfinite(number) else (math.inf, name)
 
 
 def area(positive: Shaped[Array, " n"], score: Float64[Array, " n"]) -> float:

@@ -16,7 +16,7 @@ from pyarrow import feather, parquet
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.inspection import partial_dependence, permutation_importance
-from sklearn.model_selection import cross_val_score
+from sklearn.model_selection import GroupKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -287,6 +287,32 @@ def test_the_world_of_scikit_learn() -> None:
     np.testing.assert_allclose(pipeline.predict(frame), model.predict(frame), rtol=1e-6)
     tags = model.__sklearn_tags__().input_tags
     assert tags.allow_nan and tags.categorical
+
+
+def test_names_classes_and_groups_in_the_world_of_scikit_learn() -> None:
+    """Texts and missing values go through transformers, splits by groups and inspection, for labels too."""
+    frame = ROWS.to_pandas()[["number", "kind", "gaps"]]
+    labels = np.where(ROWS["y"].to_numpy() > 1, "high", "low")
+    made = make_column_transformer(
+        (StandardScaler(), ["gaps", "number"]), remainder="passthrough", verbose_feature_names_out=False
+    ).set_output(transform="pandas")
+    fast = {"kernel": "rbf", "learn_hyperparameters": False, "random_state": 0}
+    pipeline = make_pipeline(made, QSGPClassifier(**fast)).fit(frame, labels)
+    names = pipeline[:-1].get_feature_names_out().tolist()
+    assert names == pipeline[-1].feature_names_in_.tolist() == ["gaps", "number", "kind"]
+    assert set(pipeline[-1].input_names_) == {"gaps", "number", "kind=flat", "kind=house", "kind=villa"}
+    scores = cross_val_score(pipeline, frame, labels, cv=GroupKFold(3), groups=np.arange(N) % 10, error_score="raise")
+    assert scores.min() > 0.7
+    importance = permutation_importance(pipeline, frame, labels, n_repeats=2, random_state=0).importances_mean
+    assert importance[:2].min() > 2 * abs(importance[2])
+    average = partial_dependence(pipeline, frame, ["number"], grid_resolution=5)["average"][0]
+    assert average[0] + 0.2 < average[-1] or average[0] - 0.2 > average[-1]  # of the second class, "low"
+    polars = make_column_transformer((StandardScaler(), ["number"]), remainder="passthrough").set_output(
+        transform="polars"
+    )
+    found = make_pipeline(polars, QSGPRegressor(**fast, noise="equal", target_map="none"))
+    table = pl.from_pandas(frame)
+    assert cross_val_score(found, table, ROWS["y"].to_numpy(), cv=2, error_score="raise").min() > 0.3
 
 
 def test_a_file_that_knew_categories_alone_still_predicts(tmp_path: Path) -> None:

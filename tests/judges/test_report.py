@@ -505,3 +505,53 @@ def test_probabilities_wrong_in_both_directions_are_told():
     label = np.concatenate([np.arange(500) % 20 >= 1, np.arange(500) % 20 >= 7]).astype(np.int64)
     found = Classification(label, np.column_stack([1 - p, p]), np.array([0, 1]))
     assert "not everywhere" in words.reliability(found)
+
+
+def loud_and_quiet(n, seed):
+    """Noise of another size in each shop, which the inputs do not tell."""
+    rng = np.random.default_rng(seed)
+    X, shop = rng.normal(size=(n, 2)), rng.choice(["<b>loud</b>", "quiet"], n)
+    return pd.DataFrame(X, columns=["a", "b"]).assign(shop=shop), np.sin(X[:, 0]) + np.where(
+        shop == "quiet", 0.1, 1.0
+    ) * rng.normal(size=n)
+
+
+def test_each_group_has_its_errors_and_its_coverage(tmp_path):
+    X, y = loud_and_quiet(200, 0)
+    model = qsgp.QSGPRegressor(kernel="rbf", random_state=0, noise="equal", target_map="none").fit(X[["a", "b"]], y)
+    X, y = loud_and_quiet(600, 1)
+    page = read(model.report(X, y, tmp_path / "plain.html", groups="shop"))
+    found, (low, high) = page.table("The model in each shop"), model.predict_interval(X)
+    for shop, own in found.items():
+        at = X["shop"].to_numpy() == shop
+        held = np.mean((low <= y)[at] & (y <= high)[at])
+        assert own[0] == at.sum() and own[1] == pytest.approx(np.sqrt(np.mean((model.predict(X) - y)[at] ** 2)))
+        assert own[3] == f"{100 * held:.1f} %"
+    assert found["<b>loud</b>"][4] == "too narrow" and found["quiet"][4] == "too wide"
+    assert page.says("do not keep their word in 2 of 2 groups: <b>loud</b> .too narrow") and page.count("b") == 0
+    assert page.says(r"Calibrate by groups on rows that were not used in fit")
+
+    model.calibrate(*loud_and_quiet(900, 2), groups="shop")
+    page = read(model.report(X, y, tmp_path / "calibrated.html", groups="shop"))
+    assert page.says("No group shows by more than chance") and page.says("interval that calibrate has found for it")
+    held = {shop: float(own[3].removesuffix(" %")) for shop, own in page.table("The model in each shop").items()}
+    low, high = model.predict_interval(X, 0.95, groups="shop")
+    inside = pd.Series((low <= y) & (y <= high)).groupby(X["shop"]).mean()
+    assert held == pytest.approx((100 * inside).round(1).to_dict(), abs=0.6)
+    other = read(model.report(X.assign(town="x"), y, tmp_path / "town.html", groups="town"))
+    assert other.says("was calibrated by shop: intervals are here those of all rows")
+
+
+def test_groups_of_a_classifier_have_accuracies(tmp_path):
+    model = qsgp.QSGPClassifier(kernel="rbf", random_state=0).fit(*labels(120, 2))
+    X, y = labels(400, 2, seed=1)
+    groups = np.arange(400) % 2
+    y = np.where(groups == 1, 1 - y, y)  # in the second all is the other way round
+    page = read(model.report(X, y, tmp_path / "report.html", groups=groups))
+    found = page.table("The model in each group")
+    assert found["1"][2] == f"{100 * np.mean((model.predict(X) == y)[groups == 1]):.1f} %"
+    assert found["1"][4] == "too bold" and page.says(
+        r"probabilities do not keep their word in 1 of 2 groups: 1 \(too bold"
+    )
+    with pytest.raises(ValueError, match="one group for each of the 400 rows of X, got 399"):
+        model.report(X, y, tmp_path / "wrong.html", groups=groups[:399])

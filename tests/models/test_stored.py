@@ -22,6 +22,7 @@ TABLE = SETTINGS | {"n_features": 20, "max_iter": 3}
 
 MODELS = {
     "closed form": lambda: QSGPRegressor(**SETTINGS).fit(X, y).calibrate(X, y),
+    "groups": lambda: QSGPRegressor(**SETTINGS).fit(X, y).calibrate(X, y, groups=np.arange(30) % 2),
     "fourier": lambda: QSGPRegressor(**TABLE).fit(X, y),
     "grid": lambda: QSGPRegressor(**TABLE, basis="grid").fit(X, y),
     "inducing": lambda: QSGPRegressor(**SETTINGS, n_features=20, basis="inducing").fit(X, y),
@@ -80,6 +81,8 @@ def use(model: Any) -> None:
         assert model.predict(X[:3]).shape == (3,)
     else:
         found = [*model.predict(X[:3], return_std=True), *model.predict_interval(X[:3], 0.5), model.sample_y(X[:3])]
+        if groups := getattr(model.calibration_, "groups", {}):
+            found += model.predict_interval(X[:3], 0.5, groups=[*groups, None, None][:3])
     assert all(np.isfinite(part).all() for part in found)
 
 

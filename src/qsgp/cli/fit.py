@@ -21,6 +21,7 @@ from qsgp.cli.talk import AsJson, ColumnList, Device, Files, MaxMemory, Missing,
 from qsgp.cli.targets import Task
 from qsgp.cli.writing import check_output
 from qsgp.data.choosing import Wanted
+from qsgp.data.grouping import Groups
 from qsgp.data.reading import find
 from qsgp.data.words import count
 from qsgp.likelihoods import BY_NAME
@@ -31,7 +32,8 @@ from qsgp.ranks import asked_for, leads
 
 _CALIBRATION = 0.1  # share of the rows
 _WATCHED = 1000
-Part: TypeAlias = tuple[Any, Any, Any]  # inputs, targets and weights; of files larger than the memory a source alone
+# inputs, targets and weights, and groups if they were asked for; of files larger than the memory a source alone
+Part: TypeAlias = tuple[Any, ...]
 if TYPE_CHECKING:
     MetricName: TypeAlias = str
     NoiseName: TypeAlias = str
@@ -60,6 +62,9 @@ Holdout: TypeAlias = Annotated[
 Calibrate: TypeAlias = Annotated[
     bool, typer.Option("--calibrate", help="Correct intervals or probabilities by a tenth of the rows, kept apart.")
 ]
+GroupColumn: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="NAME", help="With --calibrate: a column, in each group of which intervals hold.")
+]
 KernelName: TypeAlias = Annotated[str, typer.Option(callback=_kernel, metavar="NAME", help=_SUMS)]
 
 
@@ -79,6 +84,7 @@ def fit(
     ] = "auto",
     holdout: Holdout = 0,
     calibrate: Calibrate = False,
+    groups: GroupColumn = None,
     kernel: KernelName = "auto",
     metric: MetricName = "auto",
     features: Annotated[int | None, typer.Option(min=1, help="Number of basis functions.")] = None,
@@ -107,7 +113,8 @@ def fit(
     check_output(output, paths)
     reading = prepare_large if too_large(paths, max_memory) else prepare
     data = reading(paths, Wanted(target, weight, columns, drop, categories), _task(task, likelihood), missing)
-    parts = _apart(data, {"holdout": holdout, "calibration": _CALIBRATION if calibrate else 0.0}, seed)
+    own = None if groups is None else _groups(paths, groups, data, calibrate=calibrate)
+    parts = _apart(data, {"holdout": holdout, "calibration": _CALIBRATION if calibrate else 0.0}, seed, own)
     say("\n".join(data.notes), quiet)
     name = f"QS{'RVM' if rvm else 'GP'}{'Classifier' if data.task == 'classification' else 'Regressor'}"
     how: dict[str, Any] = {"kernel": kernel, "metric": metric, "likelihood": likelihood, "optimizer": optimizer}
@@ -134,7 +141,7 @@ def _learn(
     model: Any, data: Prepared | Large, parts: dict[str, Part], output: Path, *, as_json: bool, quiet: bool
 ) -> None:
     """Train, calibrate, judge and say how it went; the model is written before anything else can go wrong."""
-    X, y, weights = parts["train"]
+    X, y, weights = parts["train"][:3]
     name, judged, calibrated = type(model).__name__, len(parts["holdout"][1]) > 0, len(parts["calibration"][1]) > 0
     say(f"Training a {name} on {count(X.n if y is None else len(y))}. Ctrl-C keeps what was learned.", quiet)
     began = time.monotonic()
@@ -146,7 +153,8 @@ def _learn(
     model.columns_ = replace(model.columns_, target=data.target, missing=data.missing)
     _save(model, output)
     if calibrated and not interrupted:
-        model.calibrate(*parts["calibration"][:2])
+        held, targets, _, *own = parts["calibration"]
+        model.calibrate(held, targets, *own)
         _save(model, output)
     found: dict[str, Any] = {"model": str(output), "estimator": name, "rows": rows, "seconds": round(seconds, 3)}
     found |= {"interrupted": interrupted, "kernel": model.kernel_}
@@ -156,7 +164,8 @@ def _learn(
     if known < rows:
         words += f"\nThe mean knows {known:,} of them, drawn at random: more with a larger --max-time."
     if judged and not interrupted:
-        found["holdout"] = scores.judge(model, [parts["holdout"][:2]])
+        held, targets, _, *own = parts["holdout"]
+        found["holdout"] = scores.judge(model, [(held, targets, *own)])
         words += f"\nOn rows it has not seen:\n{scores.in_words(found['holdout'])}"
     show(found, as_json, words)
     if interrupted:
@@ -171,8 +180,19 @@ def _task(task: Task, likelihood: LikelihoodName) -> Task:
     return "classification" if BY_NAME[likelihood].labels else "regression"
 
 
+def _groups(paths: list[Path], name: str, data: Prepared | Large, *, calibrate: bool) -> Groups:
+    """Of the rows that are learned from, judged or calibrated by."""
+    if not calibrate:
+        raise typer.BadParameter("--groups says in which groups intervals are to hold: add --calibrate.")
+    if data.task == "classification":
+        raise typer.BadParameter("--groups is for the intervals of a regression; this is a classification.")
+    if isinstance(data, Large):
+        raise typer.BadParameter("--groups needs files that fit into --max-memory. Raise it, or calibrate in Python.")
+    return Groups.of(name, paths).take(data.rows)
+
+
 def _show_plan(model: Any, rows: Part, as_json: bool) -> None:
-    estimator, plan = type(model).__name__, model.plan(*rows)
+    estimator, plan = type(model).__name__, model.plan(*rows[:3])
     found = {"estimator": estimator, "road": plan.road, "rows": plan.given, "rows_known": plan.rows}
     found |= {"held_out": plan.held_out, "memory": plan.memory, "device": plan.device, "plan": list(plan.sentences)}
     show(found, as_json, f"This would train a {estimator} on {count(plan.given)}.\n{plan}")
@@ -201,11 +221,13 @@ def _split(rows: int, holdout: float, calibration: float, seed: int) -> dict[str
     return {name: np.sort(order[starts[name] : end]) for name, end in ends.items()}
 
 
-def _apart(data: Prepared | Large, shares: dict[str, float], seed: int) -> dict[str, Part]:
+def _apart(data: Prepared | Large, shares: dict[str, float], seed: int, groups: Groups | None) -> dict[str, Part]:
     if isinstance(data, Large):
         return data.apart(shares, seed)
     found = _split(len(data.y), shares["holdout"], shares["calibration"], seed)
-    return {name: _part(data, rows) for name, rows in found.items()}
+    return {
+        name: (*_part(data, rows), *([] if groups is None else [groups.take(rows)])) for name, rows in found.items()
+    }
 
 
 def _watch(task: str, held_out: Part) -> Callable[[Any], str]:

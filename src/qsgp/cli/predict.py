@@ -12,6 +12,7 @@ from qsgp.cli.talk import ColumnList, Device, Files, MaxMemory, ModelFile, Quiet
 from qsgp.cli.writing import check_table_output, table_writer
 from qsgp.data.choosing import picked
 from qsgp.data.columns import Columns
+from qsgp.data.grouping import Groups
 from qsgp.data.reading import READERS, find, schema
 from qsgp.data.words import count
 from qsgp.models import load
@@ -44,27 +45,32 @@ def predict(
     """Predict every row of a file.
 
     Results are mean and deviation of the target (noise included), or class and probabilities; columns named by --keep
-    stand beside them. Files are read and written in portions: they may be larger than the memory.
+    stand beside them. Intervals of a model that was calibrated by groups are those of the group of each row. Files are
+    read and written in portions: they may be larger than the memory.
     """
     model = load(model_file, device, max_memory).set_params(max_memory=max_memory)
     levels = _levels(model, interval, quantiles)
     paths = find(files)
     check_table_output(output, [model_file, *paths])
-    kept = picked(keep, schema(paths[0]).names, paths[0])
-    about = columns_of(model, paths[0], columns, kept)
+    names = schema(paths[0]).names
+    kept = picked(keep, names, paths[0])
+    column = _group_column(model, names, levels.interval is not None, quiet)
+    beside = list(dict.fromkeys([*kept, *([] if column is None else [column])]))
+    about = columns_of(model, paths[0], columns, beside)
     rows = Rows(
         model,
         about,
         paths,
         _policy(about, missing),
-        kept,
+        beside,
         _unchanged(output, kept, about),
         otherwise=_OTHERWISE,
     )
     done = 0
     with table_writer(output) as write:
         for portion in rows:
-            found = _results(model, portion.inputs, levels)
+            own = None if column is None else _groups_of(portion, column)
+            found = _results(model, portion.inputs, levels, own)
             write(_beside(portion, kept, found))
             done += len(portion.known)
         if not done:
@@ -72,6 +78,24 @@ def predict(
     for note in rows.notes("predictions left empty"):
         say(note, quiet)
     say(f"Predicted {count(done)}{'' if output == '-' else f' into {output}'}.", quiet)
+
+
+def _group_column(model: Any, names: list[str], interval: bool, quiet: bool) -> str | None:
+    """That intervals were calibrated by, if the file has it."""
+    column: str | None = getattr(model.calibration_, "column", None)
+    if not interval or column is None:
+        return None
+    if column not in names:
+        say(
+            f"Note: intervals were calibrated by {column!r}, which the file lacks: they are those of all groups.", quiet
+        )
+        return None
+    return column
+
+
+def _groups_of(portion: Portion, column: str) -> Groups | None:
+    """Of the rows that are predicted, if there are any."""
+    return Groups.of(column, portion.table).take(portion.known) if portion.known.any() else None
 
 
 @dataclass(frozen=True)
@@ -106,7 +130,7 @@ def _unchanged(output: str, kept: list[str], about: Columns) -> list[str]:
     return [name for name in kept if text and name not in about.names]
 
 
-def _results(model: Any, X: Any, levels: _Levels) -> dict[str, np.ndarray]:
+def _results(model: Any, X: Any, levels: _Levels, groups: Groups | None) -> dict[str, np.ndarray]:
     """Columns of results, one entry for each row of inputs."""
     if hasattr(model, "classes_"):
         p = model.predict_proba(X)
@@ -115,7 +139,7 @@ def _results(model: Any, X: Any, levels: _Levels) -> dict[str, np.ndarray]:
     mean, deviation = model.predict(X, return_std=True)
     found = {"mean": mean, "deviation": deviation}
     if levels.interval is not None:
-        found["lower"], found["upper"] = model.predict_interval(X, levels.interval)
+        found["lower"], found["upper"] = model.predict_interval(X, levels.interval, groups)
     if levels.quantiles:
         found |= dict(zip(levels.quantiles, model.predict_quantiles(X, list(levels.quantiles.values())), strict=True))
     if mean.ndim == 1:

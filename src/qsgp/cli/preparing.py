@@ -34,6 +34,7 @@ class Prepared:
     target: str
     missing: str
     notes: list[str]
+    rows: np.ndarray  # their positions in the files
 
 
 def prepare(paths: list[Path], wanted: Wanted, task: str = "auto", missing: str = "auto") -> Prepared:
@@ -64,6 +65,7 @@ def prepare(paths: list[Path], wanted: Wanted, task: str = "auto", missing: str 
         target,
         missing,
         notes + more,
+        rows,
     )
 
 

@@ -4,10 +4,8 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
 from qsgp.cli.talk import aligned, number
-from qsgp.evaluation import evaluate_all, joined
+from qsgp.evaluation import Evaluation, Groups, by_group, evaluate_all, joined
 
 Scores = dict[str, int | float]
 
@@ -26,14 +24,21 @@ _COMPARED = {"rmse", "mnlp", "crps", "accuracy", "log_loss"}  # to what a consta
 _WORDS = NAMES | {"rows": "rows", "coverage95": "95 % interval holds"}
 
 
-def judge(model: Any, portions: Iterable[tuple[Any, np.ndarray]]) -> Scores:
-    """Scores over all portions of (inputs, targets), beside those of the best constant."""
-    parts = [evaluate_all(model, model.prepare_inputs(X), y) for X, y in portions]
+def judge(model: Any, portions: Iterable[tuple[Any, ...]]) -> Scores:
+    """Scores over all portions of (inputs, targets) and perhaps groups, beside those of the best constant."""
+    return scores_of(predicted(model, portions))
+
+
+def predicted(model: Any, portions: Iterable[tuple[Any, ...]]) -> Evaluation:
+    parts = [evaluate_all(model, model.prepare_inputs(X), y, *groups) for X, y, *groups in portions]
     if not parts:
         raise ValueError("Expected rows to judge the model by, got none. Check the file.")
     if len(parts[0]) > 1:
         raise ValueError("Expected a model of one output, got several. Judge it in Python, output by output.")
-    whole = joined(part[0] for part in parts)
+    return joined(part[0] for part in parts)
+
+
+def scores_of(whole: Evaluation) -> Scores:
     own, constant = whole.scores(), whole.constant_scores()
     found: Scores = {"rows": len(whole.log_density)}
     for short, name in NAMES.items():
@@ -41,6 +46,21 @@ def judge(model: Any, portions: Iterable[tuple[Any, np.ndarray]]) -> Scores:
             found[short] = own[name]
             found |= {f"constant_{short}": constant[name]} if short in _COMPARED else {}
     return {name: value for name, value in found.items() if not math.isnan(value)}  # JSON has no such number
+
+
+def in_groups(whole: Evaluation, groups: Groups) -> dict[str, Scores]:
+    """Scores in each group, by short names."""
+    short = {name: short for short, name in NAMES.items()} | {"rows": "rows"}
+    return {
+        record["group"]: {short[name]: value for name, value in record.items() if name in short}
+        for record in by_group(whole, groups)
+    }
+
+
+def groups_in_words(groups: dict[str, Scores], column: str) -> str:
+    names = list(next(iter(groups.values())))
+    rows = [(group, *(_cell(name, own[name]) for name in names)) for group, own in groups.items()]
+    return aligned([(column, *map(_title, names)), *rows])
 
 
 def in_words(scores: Scores) -> str:

@@ -143,6 +143,14 @@ def applied(columns: Columns, X: Any) -> np.ndarray:
     return as_numbers(columns, opened(X, columns.names))
 
 
+def without_groups(X: Any, groups: Any, inputs: Any) -> Any:
+    """A table without the column that names ``groups``, unless it is one of the ``inputs`` of the model too."""
+    names = names_of(X) if isinstance(groups, str) else []
+    if groups not in names or inputs is None or groups in inputs:
+        return X
+    return _selected(X, [name for name in names if name != groups])
+
+
 def chosen_categories(asked: Any, names: Sequence[str]) -> list[str]:
     """The columns that the keyword ``categorical_features`` names, besides those of a categorical type."""
     if asked is None or (isinstance(asked, str) and asked == "from_dtype"):

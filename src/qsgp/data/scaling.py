@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Float64, Shaped
 
+from qsgp.data.filling import ROWS, Filling, learn_filling
 from qsgp.data.target_maps import TargetMap
 
 Array = np.ndarray
@@ -20,7 +21,8 @@ NODES = 32  # of the quadrature over a normal law of mapped targets
 class Scaling:
     """x -> (x - x_mean) / x_scale; y -> map((y - y_mean) / y_scale) - x slope, the slope being 0 without a linear mean.
 
-    The five rows of ``target_map`` are those of `TargetMap`; without it targets stay as they are.
+    The five rows of ``target_map`` are those of `TargetMap`; without it targets stay as they are. ``precision`` is that
+    of a `Filling` of missing inputs; without it they are taken for the mean.
     """
 
     x_mean: Float[Array, " d"]
@@ -29,6 +31,7 @@ class Scaling:
     y_scale: Float[Array, " o"]
     slope: Float[Array, "d o"]
     target_map: Float[Array, "five o"] | None = None
+    precision: Float[Array, "d d"] | None = None
 
     @property
     def map(self) -> TargetMap | None:
@@ -63,6 +66,12 @@ class Scaling:
         u = torch.from_numpy(np.clip((Y - self.y_mean) / self.y_scale, -FAR_TARGET, FAR_TARGET))
         return replace(self, target_map=target_map.standardised(u, torch.from_numpy(weight)).rows.numpy())
 
+    def with_filling(self, X: Shaped[Array, "n d"], apart: tuple[int, ...] = ()) -> "Scaling":
+        """With a law of the inputs, if these rows have gaps and their inputs tell something of each other."""
+        some = np.random.RandomState(0).permutation(len(X))[:ROWS]
+        found = learn_filling(self._scaled(X[some], FAR), apart)
+        return self if found is None else replace(self, precision=found.precision)
+
     def with_trend(self, portions: Iterable[tuple[Array, Array, Array]], levels: tuple[int, ...] = ()) -> "Scaling":
         """The linear mean that fits rows best; ``portions`` of inputs, targets and weights."""
         normal, right, total = np.zeros((len(self.x_mean),) * 2), np.zeros_like(self.slope), 0.0
@@ -76,10 +85,22 @@ class Scaling:
 
     def inputs(self, X: Shaped[Array, "n d"], most: float = FAR) -> Float64[Array, "n d"]:
         """No entry beyond ``most``: a kernel is 0 there already, and squares stay finite in float32. What is missing is
-        taken for the mean."""
+        taken for its mean, given what is known of the row if inputs tell something of each other."""
+        found = self._scaled(X, most)
+        return (
+            np.where(np.isnan(found), 0.0, found) if self.precision is None else Filling(self.precision)(found).inputs
+        )
+
+    def left(self, X: Shaped[Array, "n d"]) -> Float64[Array, "n d"]:
+        """The variance of each standardised input that is missing: 1, or less where the others tell something."""
+        missing = np.isnan(X)
+        return (
+            missing.astype(np.float64) if self.precision is None else Filling(self.precision)(self._scaled(X, FAR)).left
+        )
+
+    def _scaled(self, X: Shaped[Array, "n d"], most: float) -> Float64[Array, "n d"]:
         with np.errstate(over="ignore"):
-            found = np.clip((X - self.x_mean) / self.x_scale, -most, most)
-        return np.where(np.isnan(found), 0.0, found)
+            return np.clip((X - self.x_mean) / self.x_scale, -most, most).astype(np.float64)
 
     def linear(self, X: Shaped[Array, "n d"]) -> Float64[Array, "n o"] | float:
         return self.inputs(X, FAR_LINEAR) @ self.slope if self.slope.any() else 0.0

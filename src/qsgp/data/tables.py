@@ -90,7 +90,7 @@ def as_target(y: Any, *, numeric: bool) -> Any:
             f"Expected numbers or labels as target, got dates ({values.dtype}). Turn them into numbers of days."
         )
     if values.dtype.kind == "O":
-        _refuse_missing(sum(map(_is_missing, values.ravel())), len(values))
+        _refuse_missing(sum(map(is_missing, values.ravel())), len(values))
         values = values if numeric else _of_one_kind(values)
     if numeric and values.dtype.kind in "OUS":
         try:
@@ -125,7 +125,7 @@ def _kind_of_label(kind: type) -> str:
     return next((name for name, those in named.items() if issubclass(kind, those)), kind.__name__)
 
 
-def _is_missing(entry: Any) -> bool:
+def is_missing(entry: Any) -> bool:
     """None, NaN, and what pandas means by them."""
     return (
         entry is None or type(entry).__name__ in ("NAType", "NaTType") or (isinstance(entry, float) and entry != entry)
@@ -179,7 +179,7 @@ def _types(table: Any) -> dict[Any, str]:
         return {}
     # an object column may hold numbers (decimals, for instance): look at what it holds
     return {
-        name: ("number" if all(isinstance(v, numbers.Number) or _is_missing(v) for v in table[name]) else "text")
+        name: ("number" if all(isinstance(v, numbers.Number) or is_missing(v) for v in table[name]) else "text")
         if str(kind) == "object"
         else str(kind)
         for name, kind in zip(table.columns, table.dtypes, strict=True)

@@ -281,7 +281,7 @@ class _Classifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     def _fitted_header(self) -> dict[str, Any]:
         return super()._fitted_header() | {"classes_": self.classes_.tolist()}
 
-    def _calibration_from(self, tensors: Any) -> Temperature:
+    def _calibration_from(self, tensors: Any, header: Any) -> Temperature:
         return Temperature(float(tensors["temperature"]))
 
 

@@ -235,9 +235,8 @@ class Estimator(TableInputs, CallbackSupportMixin, BaseEstimator):  # type: igno
         """Standardised mean and variance of f, in float64 on the CPU. The variance has what gaps add to the noise; it
         may be negative where the noise is that of rows with more gaps."""
         mean, variance = self._computed(X, lambda x: torch.stack(self._posterior.latent(x)))
-        missing = np.isnan(X)
-        if missing.any() or self._gaps.share.any():
-            added = torch.tensor(self._gaps.added(missing, self._variance_of_gaps()))
+        if np.isnan(X).any() or self._gaps.share.any():
+            added = torch.tensor(self._gaps.added(self._scaling.left(X), self._variance_of_gaps()))
             variance = torch.maximum(variance + added, variance.clamp_max(self._least_variance()))
         return mean, variance
 
@@ -255,7 +254,7 @@ class Estimator(TableInputs, CallbackSupportMixin, BaseEstimator):  # type: igno
                 by_column, levels = self.columns_.encoded_by_column, set(self.columns_.levels)
             place = {name: k for k, name in enumerate(names)}
             groups = [[place[n] for n in own] for own in by_column.values() if own[0] not in levels]
-            self._lost = self._gaps.variance(self._mean, groups)
+            self._lost = self._gaps.variance(self._mean, groups, self._scaling)
         return self._lost
 
     def _mean(self, X: np.ndarray) -> Tensor:
@@ -429,7 +428,7 @@ class Estimator(TableInputs, CallbackSupportMixin, BaseEstimator):  # type: igno
                 scaling = replace(scaling, y_mean=weight @ Y / weight.sum())
             x, targets = scaling.standardised(X, Y, np.dtype(plan.dtype))
             rows = Rows(torch.from_numpy(x), torch.from_numpy(targets), torch.from_numpy(weight))
-            self._gaps = Gaps.of(X, scaling.x_mean)
+            self._gaps = Gaps.of(X, scaling)
             trained = self._train(rows, options, plan, scaling, given)
         if self._relevance:
             self.relevance_ = np.array([]) if trained.relevant is None else first[trained.relevant.numpy()]
@@ -464,6 +463,7 @@ class Estimator(TableInputs, CallbackSupportMixin, BaseEstimator):  # type: igno
         """Scales, a map of the target where one helps, and the linear mean."""
         units = self.columns_.scales if hasattr(self, "columns_") else None
         scaling = Scaling.of(X, Y, weight, scale_y=scale_y, units=units, levels=options.levels)
+        scaling = scaling.with_filling(X, options.levels)
         if options.maps_targets(*Y.shape):
             some = np.random.RandomState(options.seed).permutation(np.flatnonzero(weight > 0))[:ROWS_OF_A_MAP]
             x, u = scaling.standardised(X[some], Y[some], np.dtype("float64"))
@@ -643,6 +643,7 @@ class Estimator(TableInputs, CallbackSupportMixin, BaseEstimator):  # type: igno
         *,
         target: str | None = None,
         output: int = 0,
+        groups: Any = None,
     ) -> Path:
         """Judge the model by rows it has not seen, on one HTML page. Needs the extra `qsgp[plots]`.
 
@@ -658,6 +659,9 @@ class Estimator(TableInputs, CallbackSupportMixin, BaseEstimator):  # type: igno
             Name of what is predicted; otherwise the name that `y` carries.
         output : int, default=0
             Which of several targets the pictures show.
+        groups : array-like of shape (n_samples,) or str, optional
+            The group of each row, or the name of a column of `X` that has it: the page then says how good the model is
+            in each group. Intervals are those of `predict_interval` with these groups, if `calibrate` had them.
 
         Returns
         -------
@@ -665,7 +669,8 @@ class Estimator(TableInputs, CallbackSupportMixin, BaseEstimator):  # type: igno
             The page.
         """
         # imported on use: matplotlib is optional and slow to load
-        return importlib.import_module("qsgp.report").write_report(self, X, y, path, target=target, output=output)
+        write = importlib.import_module("qsgp.report").write_report
+        return write(self, X, y, path, target=target, output=output, groups=groups)
 
     def _fitted_header(self) -> dict[str, Any]:
         found: dict[str, Any] = {"n_features_in_": int(self.n_features_in_), "n_iter_": int(self.n_iter_)}
@@ -681,5 +686,5 @@ class Estimator(TableInputs, CallbackSupportMixin, BaseEstimator):  # type: igno
             found["columns_"] = self.columns_.header()
         return found
 
-    def _calibration_from(self, tensors: dict[str, Tensor]) -> Any:
+    def _calibration_from(self, tensors: dict[str, Tensor], header: Any) -> Any:
         raise NotImplementedError

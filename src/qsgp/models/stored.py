@@ -21,7 +21,7 @@ def contents(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """What `files.write_model` takes."""
     header, tensors = whole(model._posterior).parts()
     tensors |= {f"scaling.{name}": torch.tensor(value) for name, value in model._scaling.arrays().items()}
-    tensors |= {f"gaps.{name}": torch.tensor(value) for name, value in vars(model._gaps).items()}
+    tensors |= {f"gaps.{name}": torch.tensor(value) for name, value in vars(model._gaps).items() if value is not None}
     if model._calibration is not None:
         tensors |= {f"calibration.{name}": value for name, value in model._calibration.to_tensors().items()}
     plain = {name: _plain(value) for name, value in model.get_params(deep=False).items()}
@@ -33,6 +33,7 @@ def contents(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "history": model.history_,
         "fitted": model._fitted_header(),
     }
+    about |= {} if model._calibration is None else model._calibration.header()
     return about, tensors
 
 
@@ -50,7 +51,7 @@ def restore(model: Any, about: dict[str, Any], tensors: dict[str, Tensor], limit
         gaps = {name: value.cpu().numpy() for name, value in _below("gaps.", tensors)}
         model._gaps = Gaps(**gaps) if gaps else Gaps.unknown(scaling.x_mean, scaling.x_scale)
         kept = dict(_below("calibration.", tensors))
-        model._calibration = model._calibration_from(kept) if kept else None
+        model._calibration = model._calibration_from(kept, about.get("calibration")) if kept else None
         model.history_ = about["history"]
         for key in FITTED & about["fitted"].keys():
             setattr(model, key, _as_attribute(key, about["fitted"][key]))

@@ -141,6 +141,8 @@ def _check_numbers(tensors: dict[str, Tensor]) -> None:
             raise ValueError(f"{key} is negative")
         if key.startswith(("scaling.", "gaps.")) and tensor.dtype != torch.float64:
             raise TypeError(f"{key} of type {tensor.dtype}")
+    if "scaling.precision" in tensors:
+        torch.linalg.cholesky(tensors["scaling.precision"])  # an error where it is none
     kinds = {tensor.dtype for key, tensor in tensors.items() if key in _ALIKE or key.startswith("kernel.")}
     if not kinds < {torch.float32, torch.float64} or not kinds:
         raise TypeError(f"types {sorted(map(str, kinds))} in one model")
@@ -183,6 +185,10 @@ def _shapes(posterior: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, 
     }
     if any(key.startswith("gaps.") for key in tensors):
         found |= {"gaps.rows": (None, d), "gaps.share": (d,)}
+    if "gaps.missing" in tensors:
+        found["gaps.missing"] = (len(tensors["gaps.rows"]), d)
+    if "scaling.precision" in tensors:
+        found["scaling.precision"] = (d, d)
     own = {key.removeprefix("kernel."): tensor for key, tensor in tensors.items() if key.startswith("kernel.")}
     found |= {f"kernel.{key}": shape for key, shape in kernel_shapes(str(posterior["kernel"]), own, d).items()}
     if "scaling.target_map" in tensors:

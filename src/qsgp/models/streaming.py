@@ -165,7 +165,7 @@ def _train(
         return Rows(torch.from_numpy(x), torch.from_numpy(targets), torch.from_numpy(piece.weight))
 
     stream = Stream(source, found.n, found.total, standardised, kept.number)
-    model._gaps = Gaps.of(kept.X, scaling.x_mean)
+    model._gaps = Gaps.of(kept.X, scaling)
     trained = model._train(standardised(kept), options, plan, scaling, given, stream)
     if model._relevance:
         model.relevance_ = np.array([]) if trained.relevant is None else kept.number[trained.relevant.numpy()]

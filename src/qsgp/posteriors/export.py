@@ -17,6 +17,7 @@ from jaxtyping import Float64
 from torch import Tensor, nn
 
 from qsgp.atomic import place_for, written
+from qsgp.data.filling import FAR as FAR_TOLD
 from qsgp.data.scaling import FAR, FAR_LINEAR, Scaling, normal_nodes
 from qsgp.data.target_maps import TargetMap
 from qsgp.interfaces import Kernel, Likelihood
@@ -53,6 +54,7 @@ class Serving(nn.Module):
     lost: Tensor
     share: Tensor
     instead: Tensor
+    covariance: Tensor | None  # of standardised inputs, if they tell something of each other
 
     def __init__(
         self, scaling: Scaling, posterior: Posterior, likelihood: Likelihood, classes: int | None, gaps: MissingInputs
@@ -65,15 +67,21 @@ class Serving(nn.Module):
         self.register_buffer("instead", _instead_of_missing(posterior.kernel, len(scaling.x_mean)))
         self.likelihood, self.classes = likelihood, classes
         self.map, map_of = scaling.map, "target_map"  # its numbers become constants of the file
+        covariance = None if scaling.precision is None else torch.tensor(np.linalg.inv(scaling.precision))
+        self.register_buffer("covariance", covariance)
         for name, array in scaling.arrays().items():
-            if name != map_of:
+            if name not in (map_of, "precision"):
                 self.register_buffer(name, torch.tensor(array))
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         missing = torch.isnan(x)
         z = torch.where(missing, self.instead, (x - self.x_mean) / self.x_scale)
+        left = missing.to(x.dtype)
+        if self.covariance is not None:
+            fill, left = _told_by_others(self.covariance, _within(z, FAR_TOLD), left)
+            z = torch.where(missing, fill + self.instead, z)
         f, spread = self.latent(_within(z, FAR))
-        added = (missing.to(x.dtype) - self.share) @ self.lost
+        added = (left - self.share) @ self.lost
         spread = torch.maximum(spread + added, spread.clamp_max(self.least))
         mean, variance = self.likelihood.moments(f + self.y_mean if self.classes is not None else f, spread)
         if self.classes is not None:
@@ -101,6 +109,17 @@ def _instead_of_missing(kernel: Kernel, d: int) -> Tensor:
     if isinstance(kernel, WithLevels):
         found[d - len(kernel.effects) :] = -1
     return found
+
+
+def _told_by_others(covariance: Tensor, z: Tensor, missing: Tensor) -> tuple[Tensor, Tensor]:
+    """As `Filling` has it, in the operations of ONNX: the law of the inputs is told one known input after another."""
+    d = covariance.shape[0]
+    mean, left = torch.zeros_like(z), covariance * torch.ones_like(z[:, :1, None])
+    for j in range(d):
+        gain = left[:, :, j] * ((1 - missing[:, j : j + 1]) / left[:, j : j + 1, j])
+        mean = mean + gain * (z[:, j : j + 1] - mean[:, j : j + 1])
+        left = left - gain[:, :, None] * left[:, j : j + 1, :]
+    return mean, missing * (left * torch.eye(d, dtype=z.dtype)).sum(2)
 
 
 def _within(z: Tensor, most: float) -> Tensor:

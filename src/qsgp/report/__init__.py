@@ -10,6 +10,8 @@ from typing import Any
 from sklearn.utils.validation import check_is_fitted
 
 from qsgp.atomic import place_for, refuse_inputs, written
+from qsgp.data.grouping import Groups
+from qsgp.data.inputs import without_groups
 from qsgp.data.reading import find, is_path
 from qsgp.evaluation import evaluate_all
 from qsgp.report.page import page
@@ -27,21 +29,24 @@ def write_report(
     *,
     target: str | None = None,
     output: int = 0,
+    groups: Any = None,
 ) -> Path:
     """Judge a fitted model by rows X and targets y it has not seen, and write the page; returns its path.
 
     ``target`` names what is predicted (otherwise the name that y carries), ``output`` picks one of several targets
-    for the pictures; the scores are those of all. X may be a table or a path, as in ``predict``.
+    for the pictures; the scores are those of all. X may be a table or a path, as in ``predict``. ``groups`` is the name
+    of one of its columns or an array: the page then says how good the model is in each group.
     """
     check_is_fitted(model)
     place = place_for(path)
     refuse_inputs(place, find(X) if is_path(X) else [])
-    rows = model.prepare_inputs(X)
-    found = evaluate_all(model, rows, y)
+    rows = model.prepare_inputs(without_groups(X, groups, getattr(model, "feature_names_in_", None)))
+    own = None if groups is None else Groups.of(groups, X).checked(len(rows))
+    found = evaluate_all(model, rows, y, own)
     if not 0 <= output < len(found):
         raise ValueError(f"Expected 0 <= output < {len(found)}, got {output}. Outputs are numbered from 0.")
     names = _target_names(y, len(found)) if target is None else _numbered(target, len(found))
-    subject = Subject(model, rows, found, names, output)
+    subject = Subject(model, rows, found, names, output, own)
     text = page(f"{names[output]}: report of a {type(model).__name__}", sections(subject))
     with written(place) as file:
         file.write(text.encode("utf-8"))

@@ -10,6 +10,7 @@ from qsgp.evaluation import Classification, Regression, largest_surprises
 from qsgp.plots.views import Circle, View
 from qsgp.report import words
 from qsgp.report.baselines import Baselines
+from qsgp.report.by_group import by_group_parts
 from qsgp.report.figures import draw
 from qsgp.report.model import in_words, keywords, plan
 from qsgp.report.page import Section, bullets, figure, gallery, paragraph, percent, table
@@ -39,6 +40,9 @@ def sections(subject: Subject) -> list[Section]:
         found.append(Section("predictions", "Predictions and their uncertainty", number_pictures(subject, shown)))
     else:
         found.append(Section("predictions", "Predictions and their probabilities", class_pictures(shown)))
+    if subject.groups is not None:
+        title = "By group" if subject.groups.column is None else f"By {subject.groups.column}"
+        found.append(Section("groups", title, by_group_parts(subject, subject.groups)))
     if subject.order:
         found.append(Section("inputs", "The inputs", input_pictures(subject)))
     if subject.order and isinstance(shown, Regression):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from qsgp.evaluation import Evaluation, Regression
+from qsgp.evaluation import Evaluation, Groups, Regression
 from qsgp.plots.views import View, column_relevance, views
 from qsgp.report import words
 
@@ -20,6 +20,7 @@ class Subject:
     found: list[Evaluation]  # one for every output
     targets: list[str]
     output: int
+    groups: Groups | None = None  # to judge by, one by one
 
     @property
     def shown(self) -> Evaluation:

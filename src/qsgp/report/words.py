@@ -65,6 +65,18 @@ def _chance(inside: int, n: int, level: float, calibration_rows: int = 0) -> flo
     return min(1.0, 2 * float(min(law.cdf(inside), law.sf(inside - 1))))
 
 
+def group_coverage(rows: int, inside: int, groups: int, calibration_rows: int) -> str:
+    """What 95 % intervals are in one of so many groups, if chance is no excuse."""
+    return _wrong(inside, rows, 0.95, calibration_rows, DOUBT / groups)
+
+
+def group_accuracy(rows: int, right: int, confidence: float, groups: int) -> str:
+    """What probabilities are in one of so many groups."""
+    if _chance(right, rows, confidence) >= DOUBT / groups:
+        return ""
+    return "too bold" if right < confidence * rows else "too timid"
+
+
 def pit(found: Regression) -> str:
     """Flat is what no bar, no lean and no excess at the ends contradicts."""
     n, bars = len(found.pit), found.pit_bars()
