@@ -7,6 +7,9 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+# Test problems are small: more threads only wait for each other, minutes of it when the cores are shared.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import jaxtyping
 import pytest
 import torch
@@ -21,7 +24,6 @@ def available(package: str) -> bool:
 if available("beartype") and os.environ.get("QSGP_SHAPES") != "off":
     jaxtyping.install_import_hook("qsgp", "shapes.checked")
 
-# Test problems are small: more threads only wait for each other, minutes of it when the cores are shared.
 torch.set_num_threads(1)
 
 if available("hypothesis"):

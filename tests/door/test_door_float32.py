@@ -19,7 +19,10 @@ from qsgp.paper.chevron import Chevron
 from qsgp.posteriors.posteriors import Features
 
 # Shapes are checked by the other tests; checking them again in 10,000 fits would take most of the time.
-pytestmark = pytest.mark.usefixtures("without_shape_checks")
+pytestmark = [
+    pytest.mark.usefixtures("without_shape_checks"),
+    pytest.mark.filterwarnings("ignore:A few targets decide the scale"),  # so they do
+]
 
 
 def random_inputs(rng: np.random.Generator, n: int, d: int) -> np.ndarray:

@@ -26,7 +26,10 @@ from sklearn.exceptions import NotFittedError
 import qsgp
 from qsgp import QSGPClassifier, QSGPRegressor, QSRVMClassifier, QSRVMRegressor
 
-pytestmark = pytest.mark.usefixtures("without_shape_checks")
+pytestmark = [
+    pytest.mark.usefixtures("without_shape_checks"),
+    pytest.mark.filterwarnings("ignore:A few targets decide the scale"),  # so they do
+]
 
 N = 40
 TABLE = {"basis": "fourier", "n_features": 20, "max_iter": 5}

@@ -14,7 +14,7 @@ from qsgp.models import ESTIMATORS
 each_estimator = pytest.mark.parametrize("cls", ESTIMATORS.values(), ids=ESTIMATORS)
 # An estimator may say something of its own about these; all else is the same text in all four.
 OWN = {"basis", "n_features", "covariance", "dense_columns", "likelihood", "mean", "optimizer", "signal_variance_"}
-OWN |= {"noise", "target_map", "likelihood_"}
+OWN |= {"noise", "target_map", "likelihood_", "devices"}
 
 
 def sections(thing: Any) -> dict[str, str]:

@@ -198,7 +198,7 @@ def opening(path: Path) -> Iterator[str]:
     kind = kind_of(path)
     if kind is None:
         raise ValueError(
-            f"Expected a file ending in {', '.join(READERS)} or .csv{_PACKED}, got {path.name}. Unpack, convert or "
+            f"Expected a file ending in {', '.join(READERS)} or .csv{_PACKED}, got {path.name}. Convert, unpack or "
             "rename it."
         )
     if not path.exists():

@@ -156,7 +156,7 @@ class TableInputs:
 
     def _table(self, X: Any) -> Any:
         """Whatever holds the inputs as scikit-learn can read it."""
-        if sparse.issparse(X) or hasattr(X, "dtypes") and hasattr(X, "sparse"):  # a matrix, or all columns of pandas
+        if sparse.issparse(X) or hasattr(X, "iloc") and hasattr(X, "sparse"):  # a matrix, or all columns of pandas
             X = dense(X, memory.budget(self.max_memory, "cpu"))
         return as_array_like(X)
 
