@@ -44,6 +44,7 @@ from qsgp.training.rows_epochs import Limits
 from qsgp.training.task import Task
 
 D = 8  # inputs
+STEPS_OF_A_FIT = 200
 STEPS = Settings(1000, 2048, draws="blocks", control="kriging", every=100)
 BLOCK, COLUMNS = {"cpu": 2000, "cuda": 8000}, {"cpu": 17, "cuda": 64}  # of a fit there
 
@@ -198,7 +199,8 @@ def features_trained(n: int, m: int, name: str) -> tuple[list[float], list[float
     """Means and deviations of f at new rows after some steps, and the rows of the table that a rank has."""
     dtype = getattr(torch, name)
     problem = problem_of(n, m, dtype)
-    settings = replace(STEPS, iterations=300, learn_hyperparameters=True, learned=("noise",), hyper_rate=0.01)
+    settings = replace(STEPS, n_tilde=200, m_tilde=512, iterations=STEPS_OF_A_FIT, hyper_rate=0.01)
+    settings = replace(settings, learn_hyperparameters=True, learned=("noise",))
     state = fit(problem, settings).state
     posterior, _ = posterior_of(problem, state, relevance=False)
     new = torch.randn(500, D, generator=torch.Generator().manual_seed(1), dtype=dtype)
@@ -207,12 +209,15 @@ def features_trained(n: int, m: int, name: str) -> tuple[list[float], list[float
 
 
 def features_steps(n: int, m: int, count: int) -> dict[str, float]:
-    """Seconds and bytes of one step, after a few; a table of zeros costs what a trained one does."""
+    """Seconds and bytes of one step, after a few, and the peak of the memory. The first look at all features, which
+    takes minutes of 10^8 of them, is left out: the table is filled with one number."""
     problem, ranks = problem_of(n, m, torch.float32), present()
-    table = torch.zeros(problem.held, 2)
-    state = State(table, torch.zeros_like(table), 1, 0, initial_hyperparameters(problem.basis, problem.likelihood))
+    settings = replace(STEPS, iterations=1000)
+    table = torch.full((problem.held, 2), -2.0)
+    table[:, 0] = 0.0
+    state = State(table, torch.full_like(table, 1e-3), 1, 0, initial_hyperparameters(problem.basis, problem.likelihood))
     state.a = torch.zeros(500, 1)
-    steps = BlockSteps.of(problem, state, replace(STEPS, iterations=1000))
+    steps = BlockSteps.of(problem, state, settings)
     for _ in range(3):
         steps()
     moved = ranks.moved if isinstance(ranks, Together) else 0
@@ -223,11 +228,11 @@ def features_steps(n: int, m: int, count: int) -> dict[str, float]:
     moved = (ranks.moved - moved) // count if isinstance(ranks, Together) else 0
     core = float(ranks.total(torch.tensor(core))) / ranks.size
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    return {"seconds": seconds, "core_seconds": core, "bytes": moved, "rows": len(table), "peak_gib": peak}
+    return {"seconds": seconds, "core_seconds": core, "bytes": moved, "rows": len(state.table), "peak_gib": peak}
 
 
 def features_equality(rows: list[dict[str, Any]], n: int, m: int) -> None:
-    print(f"\nThe same features on 1, 2 and 4 ranks ({n:,} rows, {m:,} features, 300 steps):")
+    print(f"\nThe same features on 1, 2 and 4 ranks ({n:,} rows, {m:,} features, {STEPS_OF_A_FIT} steps):")
     print("numbers  ranks  own features  mean differs by  deviation differs by")
     for name in ("float64", "float32"):
         alone = on_ranks(1, features_trained, n, m, name)
@@ -275,10 +280,9 @@ def of_rows(given: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
 
 def of_features(given: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
     if given.only in (None, "equality"):
-        features_equality(rows, 4000, 4096)
+        features_equality(rows, 4000, 2048)
     if given.only in (None, "traffic"):
-        sizes = [(100_000, 10**5), (1_000_000, 10**5), (100_000, 10**7), (100_000, given.features)]
-        features_traffic(rows, sizes)
+        features_traffic(rows, [(10**5, 10**5), (10**6, 10**5), (10**5, 10**7), (10**5, given.features)])
     if given.only in (None, "speed"):
         features_speed(rows, 10**6, given.rounds)
 

@@ -51,7 +51,11 @@ def predict(
     """phi mu and phi Sigma phi^T at the learned hyperparameters. Memory O(block_rows (block_features + k)).
 
     ``relevant`` leaves out the functions whose own precision is not below it (RVM: 1e4). Cost O(t m (d + k)).
+    What ranks share is brought together first, on each of them.
     """
+    if problem.shares is not None:
+        table = problem.shares.whole(state.table)
+        problem, state = replace(problem, shares=None), replace(state, table=table, shares=None)
     check_shape("x", x, (len(x), problem.source.d), f"The model was trained on {problem.source.d} inputs.")
     check_finite("x", x, "Drop or fill the rows with missing values.")
     theta = initial_hyperparameters(problem.basis, problem.likelihood)
