@@ -25,7 +25,7 @@ from qsgp.paper.settings import Settings
 from qsgp.paper.sharing import Shares
 from qsgp.paper.starting import start
 from qsgp.paper.state import Rows
-from qsgp.ranks import present
+from qsgp.ranks import ALONE, present
 from qsgp.training.options import Options
 from qsgp.training.plan import make_plan
 from qsgp.training.road_steps import posterior_of
@@ -33,23 +33,16 @@ from qsgp.training.train import train
 from ranking import together
 
 
-class Rank:
-    """Of so many: for what needs no communication."""
-
-    def __init__(self, rank, size):
-        self.rank, self.size = rank, size
-
-
 @pytest.mark.parametrize(("pairs", "size"), [(1, 2), (7, 3), (64, 4), (1000, 2), (1001, 7)])
 def test_every_pair_belongs_to_one_rank_and_knows_its_place(pairs, size):
     every, owned = torch.arange(pairs), []
     for rank in range(size):
-        shares = Shares(pairs, Rank(rank, size))
+        shares = Shares(pairs, replace(ALONE, rank=rank, size=size))
         mine, at = shares.split(every)
         assert at.tolist() == list(range(shares.own // 2))  # places in order, none left free
         functions = shares.functions(torch.arange(shares.own))
         assert functions.tolist() == [2 * pair + parity for pair in every[mine].tolist() for parity in (0, 1)]
-        torch.testing.assert_close(shares.part(torch.arange(2 * pairs)[:, None])[:, 0], functions)
+        assert shares.part(torch.arange(2.0 * pairs)[:, None])[:, 0].tolist() == functions.tolist()
         owned.append(mine)
     assert torch.stack(owned).sum(0).tolist() == [1] * pairs
 
@@ -60,7 +53,7 @@ def test_blocks_of_pairs_at_any_distance_are_shared_evenly(size, apart):
     """No rank has a third more than its part, where pair modulo size would often give one rank all of them."""
     block = 12_345 + apart * torch.arange(1024)
     for rank in range(size):
-        mine, _ = Shares(10**9, Rank(rank, size)).split(block)
+        mine, _ = Shares(10**9, replace(ALONE, rank=rank, size=size)).split(block)
         assert abs(int(mine.sum()) - 1024 / size) < 0.34 * 1024 / size
 
 

@@ -55,7 +55,7 @@ def predict(
     """
     if problem.shares is not None:
         table = problem.shares.whole(state.table)
-        problem, state = replace(problem, shares=None), replace(state, table=table, shares=None)
+        problem, state = replace(problem, shares=None), replace(state, table=table, sums=table[:, :0], shares=None)
     check_shape("x", x, (len(x), problem.source.d), f"The model was trained on {problem.source.d} inputs.")
     check_finite("x", x, "Drop or fill the rows with missing values.")
     theta = initial_hyperparameters(problem.basis, problem.likelihood)
