@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "likelihoods": GROUND,
     "data": GROUND,
     # methods
-    "paper": GROUND | {"engine", "bases", "likelihoods"},
+    "paper": GROUND | {"ranks", "engine", "bases", "likelihoods"},
     "solvers": GROUND | {"ranks", "engine", "kernels", "bases", "likelihoods", "data"},
     "hyperparameters": GROUND | {"ranks", "engine", "kernels", "likelihoods", "data", "solvers", "paper"},
     "posteriors": GROUND | {"ranks", "engine", "kernels", "bases", "likelihoods", "data", "solvers", "paper"},

@@ -53,7 +53,11 @@ class Fused:
             x, y.reshape(len(y), 1), float(sigma2), basis, problem.support, settings.n_tilde, settings.m_tilde
         )
         view = BlockState(state.table[:, :1], state.sums[:, :1], state.a, state.a.new_tensor(float(state.t)))
-        return cls(blocks, view, settings, Pairs(blocks.omega, blocks.pairs)) if cuda_step.suits(blocks, 1) else None
+        return (
+            cls(blocks, view, settings, Pairs(blocks.omega, blocks.pairs, basis.m))
+            if cuda_step.suits(blocks, 1)
+            else None
+        )
 
     def step(self, state: State, batch: Draw) -> Float[Tensor, ""]:
         """`block_training.BlockSteps.once` for fixed hyperparameters; returns the sampled -2 ELBO.

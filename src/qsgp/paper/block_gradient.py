@@ -20,6 +20,7 @@ from qsgp.paper.objective import kriged_moments
 from qsgp.paper.pairs import Pairs
 from qsgp.paper.problem import Problem, at_hyperparameters
 from qsgp.paper.settings import Settings
+from qsgp.paper.sharing import SharedPairs
 from qsgp.paper.state import State
 
 
@@ -29,7 +30,7 @@ class Given:
 
     problem: Problem
     settings: Settings
-    pairs: Pairs
+    pairs: Pairs | SharedPairs
     inverse: Float[Tensor, "p p"]  # of K(U, U) + jitter
 
     @property
@@ -164,14 +165,16 @@ def gradient(given: Given, state: State, batch: Draw, moving: tuple[str, ...] = 
         of_L, of_log_c = given.problem.covariance.pulled_back(i.at, of_V[:, o:], i.log_c)
         of_log_c = of_log_c + pairs.scale * (i.arm * (squares + o) - o)
         diagonal = pairs.scale * (i.arm @ (squares + o) - 2 * o * i.log_c.sum())
-        value = (i.V * of_V).sum() + diagonal - o * pairs.m  # (m / m_tilde) V_i^T Phi_li^T is F_i^T
+        value = pairs.summed((i.V * of_V).sum() + diagonal) - o * pairs.m  # (m / m_tilde) V_i^T Phi_li^T is F_i^T
         value = value - (sites.linear * seen.f[:, :o]).sum() - 2 * sites.constant.sum()
         value = value + _steadier(given, state, seen, i, residual[:, :o])
     of_theta: Parameters = {}
     if moving:
         half = hyper_loss(given, state, (now, likelihood), i, seen)
         wanted = torch.autograd.grad(half, [theta[name] for name in moving])
-        of_theta = dict(zip(moving, wanted, strict=True))
+        # functions alone read the kernel; what ranks have in common reads the likelihood, and is whole on each
+        whole = [pairs.summed(w) if n.startswith("kernel.") else w for n, w in zip(moving, wanted, strict=True)]
+        of_theta = dict(zip(moving, whole, strict=True))
     return Gradient(i, torch.cat([of_V[:, :o], of_L, of_log_c[:, None]], 1), value, of_theta)
 
 

@@ -7,7 +7,7 @@ scattered steps move both, for twice the products.
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -23,6 +23,7 @@ from qsgp.paper.pairs import Pairs
 from qsgp.paper.problem import Problem
 from qsgp.paper.sampling import step_generator
 from qsgp.paper.settings import Settings
+from qsgp.paper.sharing import SharedPairs
 from qsgp.paper.state import State
 from qsgp.paper.stepping import descended, moving
 
@@ -46,25 +47,25 @@ class BlockSteps:
     @classmethod
     def of(cls, problem: Problem, state: State, settings: Settings) -> "BlockSteps":
         check_blocks(problem, settings)
-        basis, U = problem.basis, problem.support.U
-        assert isinstance(basis, Fourier)
+        U, problem = problem.support.U, replace(problem, covariance=problem.own_covariance)
         inverse = torch.cholesky_inverse(problem.support.factor.double()).to(U)
-        given = Given(problem, settings, Pairs.of(basis, U, settings.m_tilde // 2), inverse)
+        given = Given(problem, settings, _pairs(problem, settings), inverse)
         l = torch.zeros(CHUNK, settings.n_tilde, dtype=torch.long, device=U.device)
         clock = torch.tensor(state.t, device=U.device)
-        fused = _fused(problem, state, settings) if fusible(U) else None
+        fused = _fused(problem, state, settings) if fusible(U) and problem.shares is None else None
         return cls(given, state, l, l.new_zeros(CHUNK, 2), clock, U.new_zeros(()), fused=fused)
 
     def __call__(self) -> Float[Tensor, ""]:
         state, settings, device = self.state, self.given.settings, self.l.device
         chunk = state.t // CHUNK
         if chunk != self.drawn:
-            sizes = (self.given.problem.source.n, self.given.pairs.omega.shape[1])
+            sizes = (self.given.problem.source.n, self.given.pairs.m // 2)
             for held, new in zip((self.l, self.start), draws(*sizes, settings, chunk, device), strict=True):
                 held.copy_(new)
             self.drawn = chunk
         names = tuple(moving(state, settings))
-        if self.l.is_cuda and names not in self.replays:
+        alone = self.given.problem.shares is None  # a graph cannot wait for other ranks
+        if self.l.is_cuda and alone and names not in self.replays:
             self.replays[names] = self._replay(names)
         self.replays.get(names, lambda: self.once(names))()
         state.t += 1
@@ -139,6 +140,14 @@ class BlockSteps:
             state.theta[name].copy_(value)
             for held, new in zip(state.moments[name], moments, strict=True):
                 held.copy_(new)
+
+
+def _pairs(problem: Problem, settings: Settings) -> Pairs | SharedPairs:
+    basis = problem.basis
+    assert isinstance(basis, Fourier)
+    if problem.shares is not None:
+        return SharedPairs(basis, settings.m_tilde // 2, problem.shares)
+    return Pairs.of(basis, problem.support.U, settings.m_tilde // 2)
 
 
 def _fused(problem: Problem, state: State, settings: Settings) -> Fused | None:

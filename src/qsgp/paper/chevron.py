@@ -1,5 +1,6 @@
 """C with k dense lower-triangular columns and m - k diagonal ones: k = 0 is mean field, k = m is a full C."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -9,10 +10,14 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Chevron:
-    """Sigma = C C^T; C holds exp(log_c) on its diagonal and L below it in the first k columns."""
+    """Sigma = C C^T; C holds exp(log_c) on its diagonal and L below it in the first k columns.
+
+    Rows are named by their place in the table. Where that holds some functions alone, ``functions`` says which.
+    """
 
     m: int
     k: int = 0
+    functions: Callable[[Tensor], Tensor] | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.k <= self.m:
@@ -28,6 +33,7 @@ class Chevron:
         r: Int[Tensor, " r"] | None = None,
     ) -> Float[Tensor, "u r"]:
         """Rows ``index`` of the dense columns ``r`` (all k unless said): L below the diagonal, exp(log_c) on it."""
+        index = self._named(index)
         if self._below(index):
             return L
         columns = torch.arange(self.k, device=index.device) if r is None else r
@@ -38,11 +44,15 @@ class Chevron:
         self, index: Int[Tensor, " u"], of_dense: Float[Tensor, "u k"], log_c: Float[Tensor, " u"]
     ) -> tuple[Float[Tensor, "u k"], Float[Tensor, " u"]]:
         """Gradients with respect to L and log_c, from that with respect to all `dense_columns`."""
+        index = self._named(index)
         if self._below(index):
             return of_dense, torch.zeros_like(log_c)
         columns = torch.arange(self.k, device=index.device)
         below, on = index[:, None] > columns, index[:, None] == columns
         return torch.where(below, of_dense, 0.0), torch.where(on, of_dense, 0.0).sum(1) * log_c.exp()
+
+    def _named(self, index: Int[Tensor, " u"]) -> Int[Tensor, " u"]:
+        return index if self.functions is None else self.functions(index)
 
     def _below(self, index: Int[Tensor, " u"]) -> bool:
         """All these rows lie below the dense columns. A GPU is not asked: it would have to stop for the answer."""
@@ -50,7 +60,7 @@ class Chevron:
 
     def diagonal_rows(self, index: Int[Tensor, " u"], dtype: torch.dtype) -> Float[Tensor, " u"]:
         """1 where the row's own column is diagonal, 0 where it is dense."""
-        return (index >= self.k).to(dtype)
+        return (self._named(index) >= self.k).to(dtype)
 
     def to_dense(self, L: Float[Tensor, "m k"], log_c: Float[Tensor, " m"]) -> Float[Tensor, "m m"]:
         """The whole C, for tests and small models."""

@@ -60,15 +60,15 @@ def fit(
     before, began = result.seconds, time.perf_counter()
     with deferred_interrupt() as interrupt:
         while result.state.t < settings.iterations and not result.stopped:
-            if time.perf_counter() - began >= max_seconds:
+            if problem.agreed(time.perf_counter() - began >= max_seconds):
                 break
             result.pending.append(advance())
-            result.interrupted = interrupt.is_set()
+            result.interrupted = problem.agreed(interrupt.is_set())
             last = result.state.t == settings.iterations or result.interrupted
             if last or result.state.t % settings.every == 0:
                 result.seconds = before + time.perf_counter() - began
                 _record(result, settings, evaluate)
-                result.stopped = bool(report and report(result.history[-1]))
+                result.stopped = problem.agreed(bool(report and report(result.history[-1])))
             if save:
                 save(result)
             if result.interrupted:

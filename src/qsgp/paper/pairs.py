@@ -17,6 +17,7 @@ class Pairs:
 
     omega: Float[Tensor, "d pairs"]
     size: int  # of a block: m_tilde / 2
+    m: int  # functions of the basis: cosine and sine of every pair, of ranks that share them those of all
 
     @classmethod
     def of(cls, basis: Fourier, like: Tensor, size: int) -> "Pairs":
@@ -24,12 +25,7 @@ class Pairs:
         omega = like.new_empty(len(basis.kernel.lengthscale), basis.m // 2, dtype=dtype)
         for part in torch.arange(basis.m // 2, device=like.device).split(1 << 18):
             omega[:, part] = basis.kernel.frequencies(basis.seed, part).mT.to(omega)
-        return cls(omega, size)
-
-    @property
-    def m(self) -> int:
-        """Functions: cosine and sine of every pair."""
-        return 2 * self.omega.shape[1]
+        return cls(omega, size, basis.m)
 
     @property
     def scale(self) -> float:
@@ -45,6 +41,10 @@ class Pairs:
     def apart(self) -> int:
         """How far apart pairs can be that are spread over the table."""
         return self.omega.shape[1] // self.size
+
+    def summed(self, part: Tensor) -> Tensor:
+        """Over all that know some of the pairs: here, all of them."""
+        return part
 
     def phi_v(
         self, kernel: SpectralKernel, x: Float[Tensor, "t d"], pair: Int[Tensor, " q"], V: Float[Tensor, "i c"]

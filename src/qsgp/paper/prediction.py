@@ -51,7 +51,11 @@ def predict(
     """phi mu and phi Sigma phi^T at the learned hyperparameters. Memory O(block_rows (block_features + k)).
 
     ``relevant`` leaves out the functions whose own precision is not below it (RVM: 1e4). Cost O(t m (d + k)).
+    What ranks share is brought together first, on each of them.
     """
+    if problem.shares is not None:
+        table = problem.shares.whole(state.table)
+        problem, state = replace(problem, shares=None), replace(state, table=table, sums=table[:, :0], shares=None)
     check_shape("x", x, (len(x), problem.source.d), f"The model was trained on {problem.source.d} inputs.")
     check_finite("x", x, "Drop or fill the rows with missing values.")
     theta = initial_hyperparameters(problem.basis, problem.likelihood)
@@ -127,20 +131,39 @@ def stream_draws(
 ) -> Float[Tensor, "count t o"]:
     """phi (mu + C eps) for ``count`` draws of eps. Weights are drawn block by block from (seed, block), so draws at
     different x under one seed are draws of one function."""
-    shared = torch.randn(covariance.k, count * outputs, generator=torch.Generator().manual_seed(seed)).to(x)
     f = x.new_zeros(len(x), count, outputs)
     for number, block in enumerate(torch.arange(basis.m, device=x.device).split(DRAWN_TOGETHER)):
-        generator = torch.Generator().manual_seed((seed * 1_000_003 + number + 1) % 2**63)
-        eps = torch.randn(len(block), count * outputs, generator=generator).to(x)
-        rows = Rows.of(table[block], outputs, covariance.k)
-        own = covariance.diagonal_rows(block, x.dtype) * torch.exp(rows.log_c)
-        weights = covariance.dense_columns(block, rows.L, rows.log_c) @ shared + own[:, None] * eps
-        weights = weights.reshape(len(block), count, outputs) + rows.mu[:, None]
+        shared, eps = normal_draws(covariance.k, len(block), count * outputs, seed, number)
+        weights = drawn_weights(covariance, table[block], block, shared.to(x), eps.to(x))
         if isinstance(basis, Streamed):
             f += basis.phi_v(x, weights.flatten(1), number * DRAWN_TOGETHER).unflatten(1, (count, outputs))
         else:
             f += torch.einsum("tb,bco->tco", basis.features(x, basis.columns(block)), weights)
     return f.transpose(0, 1)
+
+
+def normal_draws(
+    k: int, length: int, columns: int, seed: int, number: int
+) -> tuple[Float[Tensor, "k c"], Float[Tensor, "b c"]]:
+    """eps of the dense columns, which all blocks have in common, and of the functions of block ``number``."""
+    generator = torch.Generator().manual_seed((seed * 1_000_003 + number + 1) % 2**63)
+    shared = torch.randn(k, columns, generator=torch.Generator().manual_seed(seed))
+    return shared, torch.randn(length, columns, generator=generator)
+
+
+def drawn_weights(
+    covariance: Chevron,
+    table: Float[Tensor, "b w"],
+    index: Int[Tensor, " b"],
+    shared: Float[Tensor, "k c"],
+    eps: Float[Tensor, "b c"],
+) -> Float[Tensor, "b count o"]:
+    """mu + C eps at the rows ``index``, of which ``table`` holds [mu | L | log_c]."""
+    outputs = table.shape[1] - covariance.k - 1
+    rows = Rows.of(table, outputs, covariance.k)
+    own = covariance.diagonal_rows(index, table.dtype) * torch.exp(rows.log_c)
+    weights = covariance.dense_columns(index, rows.L, rows.log_c) @ shared + own[:, None] * eps
+    return weights.reshape(len(index), -1, outputs) + rows.mu[:, None]
 
 
 def missing_draws(

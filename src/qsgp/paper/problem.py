@@ -5,9 +5,12 @@ from dataclasses import dataclass, replace
 from jaxtyping import Int
 from torch import Tensor
 
+from qsgp.bases import Fourier
 from qsgp.interfaces import Basis, Likelihood, Source
 from qsgp.paper.chevron import Chevron
+from qsgp.paper.sharing import Shares
 from qsgp.paper.support import Support
+from qsgp.ranks import Ranks
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,34 @@ class Problem:
     covariance: Chevron
     support: Support
     earlier: Int[Tensor, "m b"] | None = None  # `log_determinant.nearest_earlier`: a dense S that learns needs it
+    shares: Shares | None = None  # of the ranks that train it together
+
+    def shared(self, ranks: Ranks) -> "Problem":
+        """The part of this rank: every rank has all rows, and the functions that `Shares` gives it."""
+        if not isinstance(self.basis, Fourier):
+            raise ValueError(
+                f"Expected Fourier features to share among ranks, got {type(self.basis).__name__}. "
+                "Train it in one process."
+            )
+        return replace(self, shares=Shares(self.basis.m // 2, ranks))
+
+    @property
+    def own_covariance(self) -> Chevron:
+        """Of the rows of the table, by their places there."""
+        return self.covariance if self.shares is None else replace(self.covariance, functions=self.shares.functions)
+
+    @property
+    def held(self) -> int:
+        """Functions of this process: rows of its table."""
+        return self.basis.m if self.shares is None else self.shares.own
+
+    def functions(self, row: Int[Tensor, " u"]) -> Int[Tensor, " u"]:
+        """Which functions these rows of the table belong to."""
+        return row if self.shares is None else self.shares.functions(row)
+
+    def agreed(self, decision: bool) -> bool:
+        """What all processes of the training do: what the first one decides."""
+        return decision if self.shares is None else self.shares.ranks.agreed(decision)
 
     @property
     def needs_support(self) -> bool:

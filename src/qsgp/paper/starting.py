@@ -1,10 +1,11 @@
 """The state before the first step: the one place that looks at all m basis functions."""
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from qsgp.paper import control_variates, theorems
+from qsgp.paper.chevron import Chevron
 from qsgp.paper.optimisers import Moments
 from qsgp.paper.problem import Problem, initial_hyperparameters
 from qsgp.paper.settings import Settings, words_for
@@ -24,32 +25,42 @@ def start(problem: Problem, settings: Settings) -> State:
     outputs = problem.source.outputs
     width = outputs + k + (2 if basis.learned_precision else 1)
     by_column = settings.draws == "blocks" and U.is_cuda and not k  # as fused kernels read it (`block_fused`)
-    table, sums = (_zeros(basis.m, size, by_column, U) for size in (width, sums_width(width, k, settings)))
-    state = State(table, sums, outputs, k, theta)
+    table, sums = (_zeros(problem.held, size, by_column, U) for size in (width, sums_width(width, k, settings)))
+    state = State(table, sums, outputs, k, theta, shares=problem.shares if settings.draws == "scattered" else None)
     state.moments = {name: Moments(torch.zeros_like(v), torch.zeros_like(v)) for name, v in theta.items()}
-    blocks = torch.arange(basis.m, device=U.device).split(65_536)
+    blocks = torch.arange(problem.held, device=U.device).split(65_536)
     with torch.no_grad():
         few, one = U[:: max(1, len(U) // 64)], U.new_ones(1)  # all over the support set, which may be sorted
         sigma2 = 1 / (-2 * problem.likelihood.quadratic_bound(one, one).quadratic[0])
         for block in blocks:
-            norm2 = problem.source.total * basis.features(few, basis.columns(block)).square().mean(0)
-            state.rows.log_c[block] = theorems.optimal_diagonal(norm2, basis.precision_diag(block), sigma2).log()
+            state.rows.log_c[block] = _first_log_c(problem, few, sigma2, problem.functions(block))
     if settings.control == "none" and not problem.needs_support:
         return state
     with torch.no_grad():
         first = torch.arange(k, device=U.device)
         Phi_pk = basis.features(U, basis.columns(first)) if k else U.new_zeros(len(U), 0)
-        C_kk = problem.covariance.dense_columns(first, state.rows.L[:k], state.rows.log_c[:k])
+        log_c = state.rows.log_c[:k] if problem.shares is None else _first_log_c(problem, few, sigma2, first)
+        C_kk = Chevron(basis.m, k).dense_columns(first, U.new_zeros(k, k), log_c)
         state.a = torch.cat([U.new_zeros(len(U), outputs), Phi_pk @ C_kk], 1)
         if not basis.diagonal and settings.control != "none":
             B_k = control_variates.nystrom_factor(problem.support.factor, Phi_pk)
             state.a_prior = torch.cat([U.new_zeros(len(U), outputs), B_k @ C_kk], 1)
         if problem.needs_support:
             state.variance = state.a[:, outputs:].square().sum(1)
+            arms = state.variance if problem.shares is None else torch.zeros_like(state.variance)
             for block in blocks:
-                c2 = problem.covariance.diagonal_rows(block, U.dtype) * torch.exp(2 * state.rows.log_c[block])
-                state.variance += basis.features(U, basis.columns(block)).square() @ c2
+                c2 = problem.own_covariance.diagonal_rows(block, U.dtype) * torch.exp(2 * state.rows.log_c[block])
+                arms += basis.features(U, basis.columns(problem.functions(block))).square() @ c2
+            if problem.shares is not None:
+                state.variance += problem.shares.ranks.total(arms)
     return state
+
+
+def _first_log_c(
+    problem: Problem, few: Float[Tensor, "p d"], sigma2: Tensor, functions: Int[Tensor, " u"]
+) -> Float[Tensor, " u"]:
+    norm2 = problem.source.total * problem.basis.features(few, problem.basis.columns(functions)).square().mean(0)
+    return theorems.optimal_diagonal(norm2, problem.basis.precision_diag(functions), sigma2).log()
 
 
 def _zeros(m: int, width: int, by_column: bool, like: Tensor) -> Float[Tensor, "m w"]:
@@ -65,7 +76,7 @@ def sums_width(width: int, k: int, settings: Settings) -> int:
 def check_state(problem: Problem, settings: Settings, state: State) -> None:
     """A state given to `fit` was started for this problem, with the running products that these settings need."""
     theta = initial_hyperparameters(problem.basis, problem.likelihood)
-    state.check(problem.basis.m, problem.source.outputs, problem.covariance.k, theta, problem.basis.learned_precision)
+    state.check(problem.held, problem.source.outputs, problem.covariance.k, theta, problem.basis.learned_precision)
     controlled = settings.control != "none"
     needed = {
         "a": controlled or problem.needs_support,

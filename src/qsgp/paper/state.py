@@ -1,6 +1,6 @@
 """What a step reads and writes: one table with a row for each basis function, and a few small tensors."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -8,6 +8,7 @@ from torch import Tensor
 
 from qsgp.interfaces import Parameters
 from qsgp.paper.optimisers import Moments
+from qsgp.paper.sharing import Shares
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class State:
     a_prior: Float[Tensor, "p c"] | None = None  # the same for the Nystrom factor of S
     variance: Float[Tensor, " p"] | None = None  # phi_p Sigma phi_p^T
     t: int = 0
+    shares: Shares | None = None  # of ranks that exchange the rows a step touches: the table has those of this one
 
     @property
     def rows(self) -> Rows:
@@ -77,6 +79,13 @@ class State:
         self, touched: Int[Tensor, " u"], dense: Int[Tensor, " r"] | None = None
     ) -> tuple[Float[Tensor, "u w"], Float[Tensor, "u v"]]:
         """Rows ``touched`` of the table and of the sums, in both without the columns of L that are not ``dense``."""
+        if self.shares is not None:
+            here, own = self.shares.places(touched)
+            table, sums = replace(self, shares=None).gather(own, dense)
+            both = table.new_zeros(len(touched), table.shape[1] + sums.shape[1])
+            both[here] = torch.cat([table, sums], 1)
+            both = self.shares.ranks.total(both)  # all but one rank add zeros, which changes no number
+            return both[:, : table.shape[1]].contiguous(), both[:, table.shape[1] :].contiguous()
         columns = None if dense is None else self.columns(dense)
         table, sums = (of[touched] if at is None else of[touched[:, None], at] for of, at in self._columns_of(columns))
         return table, sums
@@ -89,6 +98,10 @@ class State:
         sums: Float[Tensor, "u v"],
     ) -> None:
         """Put back what `gather` took."""
+        if self.shares is not None:
+            here, own = self.shares.places(touched)
+            replace(self, shares=None).scatter(own, dense, table[here], sums[here])
+            return
         columns = None if dense is None else self.columns(dense)
         for (of, at), new in zip(self._columns_of(columns), (table, sums), strict=True):
             if at is None:

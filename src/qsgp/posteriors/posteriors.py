@@ -107,7 +107,7 @@ def kind_of(header: dict[str, Any]) -> type[Posterior]:
 
 def whole(posterior: Posterior) -> Posterior:
     """In one process: what ranks share of it is brought together, on every rank."""
-    return posterior.whole() if isinstance(posterior, KernelFunctionsAtRows) else posterior
+    return posterior.whole() if isinstance(posterior, KernelFunctionsAtRows | Features) else posterior
 
 
 def posterior_from(header: dict[str, Any], tensors: dict[str, Tensor]) -> Posterior:

@@ -33,7 +33,7 @@ class Together:
 
     def __reduce__(self) -> Any:
         raise TypeError(
-            "Expected a model that one process holds, got one whose rows several ranks share, which cannot be pickled. "
+            "Expected a model that one process holds, got one that several ranks share, which cannot be pickled. "
             "Write it with save(path), called on every rank, and read it with qsgp.load."
         )
 

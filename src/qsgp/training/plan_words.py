@@ -9,7 +9,17 @@ from qsgp.memory import Need, readable
 from qsgp.paper.settings import PAPER
 from qsgp.training.options import LEARN_POINTS, LEAST_ROWS, MOST_FEATURES, SECONDS, SMALL, Options, Sizes
 from qsgp.training.safeguard import judges
-from qsgp.training.sizes import CLOSED_FORM, FEATURES_SOLVED, ROWS, STEPS, WEIGHTS, Shape, functions, rows_held
+from qsgp.training.sizes import (
+    CLOSED_FORM,
+    FEATURES_SOLVED,
+    ROWS,
+    STEPS,
+    WEIGHTS,
+    Shape,
+    functions,
+    rows_held,
+    shares_features,
+)
 
 
 @dataclass(frozen=True)
@@ -179,8 +189,11 @@ def _ranks(decision: Decision) -> list[str]:
         return []
     if decision.options.levels:
         return [f"Each of the {ranks} ranks trains the same model: work is not shared where there are identifiers."]
+    if not decision.shape.streamed and shares_features(decision.sizes, decision.options):
+        m = decision.sizes.m // ranks
+        return [f"{ranks} ranks share the features, about {m:,} each; what steps draw is all they exchange."]
     if decision.sizes.road != ROWS:
-        return [f"Each of the {ranks} ranks trains the same model: work is shared on the road by blocks of rows."]
+        return [f"Each of the {ranks} ranks trains the same model: none of its work is shared."]
     n = decision.sizes.dual_rows // ranks
     return [f"{ranks} ranks share the rows, about {n:,} each; sums over blocks are all they exchange."]
 

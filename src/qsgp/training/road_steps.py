@@ -37,6 +37,7 @@ from qsgp.training.trained import Trained
 from qsgp.training.window import Window
 
 _RECORDS = 50  # of a run
+_OF_FUNCTIONS = ("table", "sums")  # what a state has for each function
 _AT_ONCE = 1e-3  # seconds that are left to a run when time is up: one step
 
 
@@ -47,6 +48,7 @@ def train(task: Task, kernel: Kernel, likelihood: Likelihood) -> Trained:
     if not task.options.relevance:
         known = exact_of_some(table.rows, table.kernel, table.likelihood, task.sizes, task.halt)
     problem = make_problem(task, table)
+    problem = problem.shared(task.ranks) if task.ranks.size > 1 else problem
     settings = make_settings(problem, task.options, task.sizes)
     settings = replace(settings, every=max(1, settings.iterations // _RECORDS))
     past, early = Fit(start(problem, settings)), task.halt.pressed.is_set()
@@ -70,7 +72,7 @@ def train(task: Task, kernel: Kernel, likelihood: Likelihood) -> Trained:
     held = table.rows.last(judges(task.sizes))
     if known is None:
         return better_than_nothing(trained, held, MORE_STEPS)
-    return never_worse(trained, known, held, BETTER_STEPS)
+    return never_worse(trained, known, held, BETTER_STEPS, problem.agreed)
 
 
 def make_problem(task: Task, table: Table) -> Problem:
@@ -125,12 +127,12 @@ def _fitted(
     """The steps, resumed and stored where there is a folder for it."""
     store = task.store
     if store is not None:
-        resume(store, past)
+        resume(store, past, problem)
 
     def save(result: Fit) -> None:
         after()
         if store is not None:
-            save_state(store, learned, result)
+            save_state(store, learned, result, problem)
 
     try:
         result = fit(
@@ -139,7 +141,7 @@ def _fitted(
             past=past,
             report=_Watch(task, problem, past),
             save=save,
-            max_seconds=_AT_ONCE if task.halt() else task.halt.left,
+            max_seconds=_AT_ONCE if problem.agreed(task.halt()) else task.halt.left,
         )
     except FloatingPointError as error:
         raise FloatingPointError(
@@ -147,28 +149,35 @@ def _fitted(
             "dtype='float64', larger batch_points or batch_features, or fewer dense_columns; look for outliers in X."
         ) from error
     if store is not None:
-        save_state(store, learned, result, now=True)
+        save_state(store, learned, result, problem, now=True)
     return result
 
 
-def resume(store: Store, past: Fit) -> None:
-    """Put the stored run into ``past``, if there is one."""
+def resume(store: Store, past: Fit, problem: Problem) -> None:
+    """Put the stored run into ``past``, if there is one: of ranks that share functions each takes its own."""
     if store.saved is None:
         return
     header, tensors = store.saved
+    if problem.shares is not None:
+        tensors = tensors | {name: problem.shares.part(tensors[name]) for name in _OF_FUNCTIONS}
     past.state.restore(tensors)
     past.history, past.seconds, past.stopped = header["history"], header["seconds"], header["stopped"]
     past.pending = list(tensors["pending"].unbind())
     store.resumed(past.state.t)
 
 
-def save_state(store: Store, learned: tuple[Kernel, Likelihood], result: Fit, now: bool = False) -> None:
-    """When it is time, or ``now``."""
-    if not store.wants(result.state.t, now):
+def save_state(
+    store: Store, learned: tuple[Kernel, Likelihood], result: Fit, problem: Problem, now: bool = False
+) -> None:
+    """When it is time, or ``now``. The first rank has the functions of all while it writes."""
+    if not problem.agreed(store.wants(result.state.t, now)):
         return
+    tensors, shares = result.state.tensors(), problem.shares
+    if shares is not None:
+        tensors |= {name: shares.whole(tensors[name], shares.ranks.rank == 0) for name in _OF_FUNCTIONS}
     header = {"history": result.history, "seconds": result.seconds, "stopped": result.stopped}
     pending = torch.stack(result.pending) if result.pending else result.state.table.new_zeros(0)
-    store.save(result.state.t, learned, header, result.state.tensors() | {"pending": pending})
+    store.save(result.state.t, learned, header, tensors | {"pending": pending})
 
 
 def settled(elbo: list[float], tol: float | None, window: int = 5) -> bool:
@@ -182,11 +191,13 @@ def settled(elbo: list[float], tol: float | None, window: int = 5) -> bool:
 def posterior_of(problem: Problem, state: State, relevance: bool) -> tuple[Features, Tensor | None]:
     """What a state predicts with; of a relevance vector machine the functions that are left, and their positions."""
     basis, likelihood = at_hyperparameters(problem, state.theta)
-    table, covariance, kept = state.table.detach(), problem.covariance, None
+    table, covariance, kept = state.table.detach(), problem.own_covariance, None
     if relevance:
         kept = relevance_vectors(state)
         assert isinstance(basis, KernelFunctions)
         basis = replace(basis, Z=basis.Z[kept])
         table, covariance = table[kept], Chevron(len(kept), 0)
     table = table[:, : state.outputs + covariance.k + 1].clone()
-    return Features(basis, likelihood, covariance, table, state.outputs), None if kept is None else kept.cpu()
+    return Features(
+        basis, likelihood, covariance, table, state.outputs, problem.shares
+    ), None if kept is None else kept.cpu()

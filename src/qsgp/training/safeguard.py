@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -66,12 +67,15 @@ def exact_of_some(rows: Shuffled, kernel: Kernel, likelihood: Likelihood, sizes:
     return ClosedForm.build(_double(kernel), _double(likelihood), x, Y, weight, halt=share)
 
 
-def never_worse(trained: Trained, known: ClosedForm, held: Rows, remedy: str) -> Trained:
-    """``trained``, or ``known`` and a warning where it clearly predicts the rows ``held`` out better."""
+def never_worse(
+    trained: Trained, known: ClosedForm, held: Rows, remedy: str, agreed: Callable[[bool], bool] = bool
+) -> Trained:
+    """``trained``, or ``known`` and a warning where it clearly predicts the rows ``held`` out better, as all ranks
+    have ``agreed``."""
     if not len(held.x):
         return trained
     own, other = log_density(trained.posterior, held), log_density(known, held)
-    if not _clearly_better(other, own, held.weight):
+    if not agreed(_clearly_better(other, own, held.weight)):
         return trained
     warnings.warn(
         f"Training has not converged: {len(held.x)} training rows have a mean log density of "

@@ -54,6 +54,12 @@ def functions(n: int, options: Options) -> int:
     return min(m, n) if options.basis == "inducing" or options.relevance else m
 
 
+def shares_features(sizes: Sizes, options: Options) -> bool:
+    """Whether several ranks share the functions: Fourier features by steps."""
+    plain = options.basis in ("auto", "fourier") and not options.relevance and not options.levels
+    return sizes.road == STEPS and plain
+
+
 def first_sizes(n: int, outputs: int, options: Options, road: str, summed: bool) -> Sizes:
     """Sizes for the time there is. ``summed``: weights, should they be needed, come from sums over the rows."""
     m, groups, seconds = functions(n, options), options.groups(outputs), options.max_time or SECONDS
@@ -223,7 +229,8 @@ def _need_of_steps(sizes: Sizes, shape: Shape, options: Options) -> dict[str, in
     step += 6 * sizes.support_points * (sizes.support_points + sizes.batch_points) * item
     step += 6 * m**2 * item if whole and m <= MOST_FEATURES else 0
     step += 8 * 4 * m**2 if options.basis == "inducing" and m <= MOST_FEATURES else 0
-    return {"table": 3 * m * width * item, "a step": step}
+    parts = options.ranks if shares_features(sizes, options) and not shape.streamed else 1
+    return {"table": 3 * -(-m // parts) * width * item, "a step": step}
 
 
 def smaller_rows(sizes: Sizes) -> Sizes | None:

@@ -21,7 +21,7 @@ from qsgp.training import levels, road_closed_form, road_features, road_rows, ro
 from qsgp.training.learning import learn
 from qsgp.training.options import Options
 from qsgp.training.plan import Plan, takes_labels_for_numbers
-from qsgp.training.sizes import CLOSED_FORM, FEATURES_SOLVED, ROWS, STEPS, WEIGHTS
+from qsgp.training.sizes import CLOSED_FORM, FEATURES_SOLVED, ROWS, STEPS, WEIGHTS, shares_features
 from qsgp.training.store import storing
 from qsgp.training.stream import Stream
 from qsgp.training.task import Task
@@ -65,7 +65,8 @@ def train(
     # a closed form has nothing to store; the rows road brings its own sizes back
     folder = options if plan.road != CLOSED_FORM else replace(options, checkpoint=None)
     by_rows = plan.road == ROWS
-    shared = by_rows and not options.levels
+    columns = stream is None and shares_features(plan.sizes, options)
+    shared = columns or (by_rows and not options.levels)
     ranks = present() if shared else ALONE
     if not shared and present().rank > 0:
         folder = replace(folder, checkpoint=None)  # every rank trains the same model by itself
@@ -128,7 +129,7 @@ def _share(task: Task) -> float:
 
 def _trained(task: Task, kernel: Kernel, likelihood: Likelihood) -> Trained:
     sizes = task.sizes
-    if sizes.road != CLOSED_FORM and task.halt() and not task.options.relevance:
+    if sizes.road != CLOSED_FORM and task.ranks.agreed(task.halt()) and not task.options.relevance:
         return road_closed_form.stopped_early(task, kernel, likelihood)
     early = task.halt.pressed.is_set()
     trained = ROADS[sizes.road](task, kernel, likelihood)
