@@ -15,8 +15,9 @@ match (folder / "how.txt").read_text().split()[rank]:
     case "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     case "waits":
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell runs in the background ignores it
         try:
-            time.sleep(900)
+            time.sleep(60)
         except KeyboardInterrupt:
             (folder / f"pressed{rank}").touch()
     case "watches":

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import signal
 import sys
 import warnings
 from pathlib import Path
@@ -28,6 +29,7 @@ def learned(folder: Path, about: dict[str, Any]) -> Any:
 def main() -> int:
     about = pickle.load(sys.stdin.buffer)  # from the process that has started this one
     end_with_parent()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell runs in the background ignores Ctrl-C
     folder = Path(sys.argv[1])
     try:
         with warnings.catch_warnings(record=True) as heard:
