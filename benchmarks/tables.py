@@ -3,8 +3,8 @@
 Fold of row i: ``np.random.default_rng(0).permutation(n) % 10``. Without ``--test`` fold 1 is predicted from folds 2 to
 9: the choices of the library were made there. With it fold 0 from the nine others. ``kin40k``, ``protein``,
 ``elevators`` and ``pol`` lose a fifth of their cells at random; ``filled`` is the same model after the mean was put
-into them. ``--rows`` learns from so many rows. LightGBM takes part where
-it is installed, scikit-learn's HistGradientBoosting always.
+into them. ``--rows`` learns from so many rows. LightGBM and GPBoost take part where they are installed (GPBoost with
+random effects of identifiers), scikit-learn's HistGradientBoosting where no column has more than 255 categories.
 
     QSGP_DATA=... python benchmarks/tables.py --seconds 60 --json tables.json
 """
@@ -25,6 +25,8 @@ from table import Collected, arguments
 
 HOLES = 0.2  # of the cells
 HOLED = ["kin40k", "protein", "elevators", "pol"]
+GROUPED = ["insteval", "rwm5yr"]  # with identifiers of thousands of levels
+_MANY = 50  # levels of one
 SETS = ["diamonds", "movies", "income", "income classes", "ticdata", "rwm5yr", "insteval", *HOLED]
 _EMPTY = {"keep_default_na": False, "na_values": ["", "NA"]}  # None is a word of income
 
@@ -53,6 +55,8 @@ def rows_of(name: str) -> Rows:
         y = np.array([lowest.index(text) for text in y], float)
     if name == "insteval":
         table = table.astype({"s": "category", "d": "category", "dept": "category"})
+    if name == "rwm5yr":
+        table = table.astype({"id": "category"})
     labels = name in ("ticdata", "income classes")
     return Rows(table, y if labels else y.astype(float), labels)
 
@@ -75,9 +79,37 @@ def lightgbm(rows: Rows, seconds: float) -> Any:
     return (module.LGBMClassifier if rows.labels else module.LGBMRegressor)(verbose=-1)
 
 
+class WithRandomEffects:
+    """GPBoost: trees, and an effect for each level of the identifiers."""
+
+    def fit(self, X: pd.DataFrame, y: np.ndarray) -> "WithRandomEffects":
+        module = importlib.import_module("gpboost")
+        self.groups = [c for c in X.columns if isinstance(X[c].dtype, pd.CategoricalDtype) and X[c].nunique() > _MANY]
+        effects = module.GPModel(group_data=X[self.groups].astype(str).to_numpy(), likelihood="gaussian")
+        rows = module.Dataset(self._others(X), y, free_raw_data=False)
+        self.model = module.train({"verbose": -1}, rows, gp_model=effects, num_boost_round=100)
+        return self
+
+    def predict(self, X: pd.DataFrame) -> np.ndarray:
+        groups = X[self.groups].astype(str).to_numpy()
+        found = self.model.predict(data=self._others(X), group_data_pred=groups, predict_var=False)
+        return np.asarray(found["response_mean"])
+
+    def _others(self, X: pd.DataFrame) -> np.ndarray:
+        parts = [X[c].cat.codes if isinstance(X[c].dtype, pd.CategoricalDtype) else X[c] for c in X.columns]
+        return np.stack(parts, 1)[:, [c not in self.groups for c in X.columns]].astype(float)
+
+
+def gpboost(rows: Rows, seconds: float) -> Any:
+    return WithRandomEffects()
+
+
 MODELS: dict[str, Callable[[Rows, float], Any]] = {"qsgp": qsgp, "filled": qsgp, "trees": trees}
-if importlib.util.find_spec("lightgbm"):
-    MODELS["lightgbm"] = lightgbm
+for peer in (lightgbm, gpboost):
+    if importlib.util.find_spec(peer.__name__):
+        MODELS[peer.__name__] = peer
+# scikit-learn's trees take 255 categories at most
+ONLY = {"filled": HOLED, "gpboost": GROUPED, "trees": [name for name in SETS if name not in GROUPED]}
 
 
 def for_trees(X: pd.DataFrame) -> pd.DataFrame:
@@ -91,7 +123,7 @@ def row(name: str, model: str, seconds: float, test: bool, most: int | None = No
     fold = np.random.default_rng(0).permutation(len(rows.y)) % 10
     known, judged = (fold != 0, fold == 0) if test else (fold > 1, fold == 1)
     known = known & (np.cumsum(known) <= (most or len(known)))
-    X = for_trees(rows.X) if model in ("trees", "lightgbm") else rows.X
+    X = rows.X if model in ("qsgp", "filled") else for_trees(rows.X)
     X = X.fillna(X[known].mean()) if model == "filled" else X
     began = time.perf_counter()
     fitted = MODELS[model](rows, seconds).fit(X[known], rows.y[known])
@@ -123,7 +155,7 @@ if __name__ == "__main__":
     collected = Collected(given.json, "Tables as they are", seed=0)
     for name in given.data:
         for model in given.models:
-            if model == "filled" and name not in HOLED:
+            if name not in ONLY.get(model, SETS):
                 continue
             key = {"data": name, "model": model, "fold": 0 if given.test else 1}
             collected.add(key, lambda name=name, model=model: row(name, model, given.seconds, given.test, given.rows))
