@@ -163,7 +163,7 @@ def drawn_weights(
     rows = Rows.of(table, outputs, covariance.k)
     own = covariance.diagonal_rows(index, table.dtype) * torch.exp(rows.log_c)
     weights = covariance.dense_columns(index, rows.L, rows.log_c) @ shared + own[:, None] * eps
-    return weights.reshape(len(index), -1, outputs) + rows.mu[:, None]
+    return weights.reshape(len(index), eps.shape[1] // outputs, outputs) + rows.mu[:, None]
 
 
 def missing_draws(
