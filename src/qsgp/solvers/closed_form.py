@@ -30,6 +30,7 @@ K = TypeVar("K", bound=Kernel)
 L = TypeVar("L", bound=Likelihood)
 Prior = Callable[[Kernel, Likelihood], Tensor]  # a log density of their parameters
 
+_PARTS = 4  # of the number of known rows: so many others are predicted at a time
 _ROUNDS = 50  # of tightening; logistic and Laplace sites settle in about 10
 # Rounding of a factor of n rows is at worst n eps |B|, and |B| up to n times its diagonal. A part of that share of the
 # signal variance counts as noise of every row (1e-10 of it with 8,000 rows): evidence leads where factors are rare.
@@ -241,18 +242,23 @@ def density_of_others(
 
 
 def _density_by_one_factor(kernel: Kernel, likelihood: Likelihood, known: Rows, others: Rows) -> float:
-    """Outputs share their noise, and so the factor."""
+    """Outputs share their noise, and so the factor. The others come in parts, which take less than the factor does."""
     assert likelihood.noise_variance is not None
-    B, cross = kernel(known.x, known.x), kernel(known.x, others.x)
+    B = kernel(known.x, known.x)
     B.diagonal().add_(likelihood.noise_variance / known.weight)
     factor, _ = cholesky(B)
-    mean = cross.mT @ torch.cholesky_solve(known.Y, factor)
+    del B
+    A, means, logs = torch.cholesky_solve(known.Y, factor), [], []
+    for x, Y in zip(*(part.split(max(1, known.n // _PARTS)) for part in (others.x, others.Y)), strict=True):
+        cross = kernel(known.x, x)
+        means.append(cross.mT @ A)
+        if not isinstance(likelihood, LabelsAsNumbers):
+            half = torch.linalg.solve_triangular(factor, cross, upper=False)
+            variance = (kernel.diag(x) - half.square().sum(0)).clamp_min(0)
+            logs.append(likelihood.log_density(Y, means[-1], variance[:, None]).mean(1))
     if isinstance(likelihood, LabelsAsNumbers):
-        return left_out.density_of_classes(mean, others)
-    half = torch.linalg.solve_triangular(factor, cross, upper=False)
-    variance = (kernel.diag(others.x) - half.square().sum(0)).clamp_min(0)
-    logs = likelihood.log_density(others.Y, mean, variance[:, None]).mean(1)
-    return float(others.weight @ logs / others.weight.sum())
+        return left_out.density_of_classes(torch.cat(means), others)
+    return float(others.weight @ torch.cat(logs) / others.weight.sum())
 
 
 @contextmanager
