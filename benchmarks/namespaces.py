@@ -13,7 +13,6 @@ import functools
 import json
 import multiprocessing
 import os
-import platform
 import shutil
 import signal
 import subprocess
@@ -34,6 +33,7 @@ import torch
 from qsgp import QSGPRegressor
 from qsgp.models import keywords
 from qsgp.ranks import LostRanks, leads
+from qsgp.reproduce.records import write
 from qsgp.training import options
 
 ADDRESSES, PORT = ("10.203.77.1", "10.203.77.2"), 29400
@@ -314,10 +314,7 @@ def main() -> None:
     if any("words" in row for row in rows):
         print(f"\nRank 1 said: {next(row['words'][1] for row in rows if 'words' in row)}")
     if given.json:
-        machine = {"cpu_cores": os.cpu_count(), "platform": platform.platform()}
-        versions = {"python": platform.python_version(), "torch": torch.__version__}
-        with open(given.json, "w") as file:
-            json.dump({"command": " ".join(sys.argv), "machine": machine, "versions": versions, "rows": rows}, file)
+        write(Path(given.json), rows, seed=0)
 
 
 if __name__ == "__main__":

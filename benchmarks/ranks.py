@@ -9,18 +9,16 @@ on a machine that others use, ranks wait for whichever of them has not been give
 """
 
 import argparse
-import json
 import math
 import multiprocessing
 import os
-import platform
 import resource
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -35,6 +33,7 @@ from qsgp.paper import Chevron, Problem, Settings, State, Support, fit
 from qsgp.paper.block_training import BlockSteps
 from qsgp.paper.problem import initial_hyperparameters
 from qsgp.ranks import Ranks, Together, present
+from qsgp.reproduce.records import write
 from qsgp.solvers.system import Ahead, System
 from qsgp.training import road_rows
 from qsgp.training.options import Options
@@ -303,10 +302,7 @@ def main() -> None:
     else:
         of_rows(given, rows)
     if given.json:
-        machine = {"cpu_cores": os.cpu_count(), "platform": platform.platform()}
-        versions = {"python": platform.python_version(), "torch": torch.__version__}
-        with open(given.json, "w") as file:
-            json.dump({"command": " ".join(sys.argv), "machine": machine, "versions": versions, "rows": rows}, file)
+        write(Path(given.json), rows, seed=0)
 
 
 if __name__ == "__main__":
