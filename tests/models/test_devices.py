@@ -117,5 +117,7 @@ def test_the_cause_is_told_and_not_what_it_led_to(tmp_path):
     _write(tmp_path / "error-1.json", ("Fussy", "no"))
     found = _why(tmp_path, [1, 1])
     assert type(found) is RuntimeError and str(found) == "Fussy: no"
+    _write(tmp_path / "error-1.json", ("UnicodeDecodeError", "takes five arguments"))
+    assert type(_why(tmp_path, [1, 1])) is RuntimeError
     _write(tmp_path / "error-1.json", ("ValueError", "no such column"))
     assert repr(_why(tmp_path, [1, 1])) == "ValueError('no such column')"

@@ -106,8 +106,10 @@ def _why(folder: Path, codes: list[int]) -> BaseException:
 
 def _error(name: str, words: str) -> Exception:
     """Of Python or ours; others by their name."""
-    kind = _named(name, Exception)
-    return RuntimeError(f"{name}: {words}") if kind is None else kind(words)
+    try:
+        return _named(name, Exception)(words)
+    except TypeError:  # none of that name, or one that takes more than words
+        return RuntimeError(f"{name}: {words}")
 
 
 def _named(name: str, base: type) -> Any:
